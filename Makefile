@@ -1,0 +1,47 @@
+# `make help` lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.installed  ## make .venv and install irli with all that developing needs
+
+# The stamp lets every other target stand alone and yet install only when something changed.
+.venv/.installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "irli needs Python 3.11 or newer, and '$(PYTHON)' was not found." >&2; \
+	  echo "Install it, or name it: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "irli needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing irli into .venv (the first time takes a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+demo: setup  ## search real word vectors, and compare with FAISS on queries unlike the data
+	$(BIN)/python examples/demo.py
+
+test: setup  ## run the tests and the examples in the docstrings
+	$(BIN)/python -m pytest
+
+check: setup  ## lint, formatting, types, import layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## format the code and sort its imports
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup  ## run the benchmarks
+	$(BIN)/python benchmarks/bars.py
+
+clean:  ## delete caches and build leftovers (not .venv)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

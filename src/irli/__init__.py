@@ -1,0 +1,25 @@
+"""irli: a learned index. Small networks route queries to balanced buckets of items.
+
+>>> import irli
+>>> index = irli.VectorIndex("cosine")
+"""
+
+from irli.config import Recipe, recipe
+from irli.errors import IrliError
+from irli.index import load
+from irli.searching import Deny
+from irli.threads import set_threads
+from irli.vectors import SearchResult, VectorIndex
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Deny",
+    "IrliError",
+    "Recipe",
+    "SearchResult",
+    "VectorIndex",
+    "load",
+    "recipe",
+    "set_threads",
+]

@@ -1,0 +1,245 @@
+"""Recipes: everything that decides how an index is learned, frozen, checked and saved with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from irli.checks import check_bool, check_choice, check_float, check_int
+from irli.errors import InvalidParameter
+
+METRICS = ("l2", "ip", "cosine")
+SCORES = ("votes", "probability", "log-probability")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to learn. Make one with `recipe(name, **changes)`; None is filled in from the data.
+
+    Attributes
+    ----------
+    repetitions : int
+        R, routers with a partition each.
+    buckets : int
+        B; 0 chooses by work (see `resolved`).
+    start : {"kmeans", "hash"}
+        The first partition: bounded k-means, or a 2-universal hash (section 3.1).
+    router : {"warm", "network"}
+        Centroid scores plus a learned correction, or the paper's network with one hidden layer.
+    linear : int
+        Linear features of a warm router, at most: its bottleneck.
+    hidden : int
+        Features behind the ReLU.
+    cascade : bool
+        Score most buckets with the first few features only (see `irli.router`).
+    loss : {"softmax", "sigmoid-bce", "softmax-bce"}
+        Cross-entropy on the buckets of the relevant items, or the paper's binary cross-entropy over
+        "holds a relevant item" with a sigmoid (the authors' code) or a softmax (the text).
+    neighbors : int
+        Exact nearest neighbours that stand for relevance where none is given.
+    training_points : int
+        Base vectors that serve as training queries, at most.
+    query_share : float
+        Share of given queries in training, where there are any; the rest are base vectors.
+    mixes : int
+        Training queries made between given ones, where their neighbours are computed.
+    noise : float
+        Standard deviation of the noise on training queries, relative to their length.
+    affinity : {"item", "queries", "both"}
+        Definition 2, f(item); Definition 1, the sum over the queries that want it; or their mix.
+    cut : float
+        Affinities count a probability p as p / (p + cut), the chance of being probed; 0: as p.
+    repartition : {"bounded", "least-loaded"}
+        Capacity-bounded best affinity, or the least loaded of the best `choices` (section 3.2).
+    choices : int
+        K, the buckets that an item looks at first.
+    slack : float
+        No bucket holds more than ceil(slack * entries / B); only with "bounded".
+    buckets_per_item : int
+        1, or 2 to give each item a second bucket that complements the first.
+    boost : bool
+        Later repetitions weight what the earlier ones missed.
+    epochs, every : int
+        Training epochs of each repetition, and how many lie between re-partitions.
+    epoch_size : int
+        Training queries drawn in an epoch; 0: each one once.
+    stop_moved : float
+        Stop re-partitioning when a smaller share of the items moves.
+    keep : {"validated", "always"}
+        Keep a re-partition only if validation recall at equal work does not fall, or always.
+    batch_size, learning_rate, seed
+        The usual.
+
+    Examples
+    --------
+    >>> recipe("paper", repetitions=4).buckets
+    5000
+    """
+
+    name: str = "default"
+    repetitions: int = 1
+    buckets: int = 0
+    start: str = "kmeans"
+    router: str = "warm"
+    linear: int = 128
+    hidden: int = 32
+    cascade: bool = True
+    loss: str = "softmax"
+    neighbors: int = 20
+    training_points: int = 100_000
+    query_share: float = 0.4
+    mixes: int = 20_000
+    noise: float = 0.08
+    affinity: str = "both"
+    cut: float = 0.005
+    repartition: str = "bounded"
+    choices: int = 32
+    slack: float = 1.3
+    buckets_per_item: int = 2
+    boost: bool = True
+    epochs: int = 8
+    every: int = 2
+    epoch_size: int = 32_768
+    stop_moved: float = 0.02
+    keep: str = "validated"
+    batch_size: int = 512
+    learning_rate: float = 2e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for field in _COUNTS:
+            check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
+        for field in ("buckets", "epoch_size", "mixes"):
+            check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
+        check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
+        check_int("seed", self.seed, at_least=0, at_most=2**31 - 1, owner=_OWNER)
+        check_float("slack", self.slack, at_least=1.0, owner=_OWNER)
+        for field in ("query_share", "stop_moved"):
+            check_float(field, getattr(self, field), at_least=0.0, at_most=1.0, owner=_OWNER)
+        for field in ("noise", "cut", "learning_rate"):
+            check_float(field, getattr(self, field), at_least=0.0, owner=_OWNER)
+        for field, allowed in _CHOICES.items():
+            check_choice(field, getattr(self, field), allowed, owner=_OWNER)
+        for field in ("boost", "cascade"):
+            check_bool(field, getattr(self, field), owner=_OWNER)
+        if self.start == "hash" and self.router == "warm":
+            raise InvalidParameter(
+                "The 'router' parameter of the recipe must be 'network' with start='hash'. Got "
+                "'warm' instead: centroid scores need centroids. Use start='kmeans' with it."
+            )
+        if self.repartition == "least-loaded" and self.buckets_per_item > 1:
+            raise InvalidParameter(
+                "The 'buckets_per_item' parameter of the recipe must be 1 with "
+                "repartition='least-loaded'. Got 2 instead. Use repartition='bounded'."
+            )
+
+    def resolved(self, items: int, dim: int) -> Recipe:
+        """Fill in what depends on the data, and check what the data bounds.
+
+        Examples
+        --------
+        >>> recipe("default").resolved(items=68_728, dim=384).buckets
+        4096
+        """
+        buckets = self.buckets or buckets_by_work(items, dim)
+        owner = f"a recipe for {items} items"
+        check_int("buckets", buckets, at_most=items, owner=owner)
+        named = RECIPES[self.name]
+        if self.choices != named.choices:  # asked for: then it must fit
+            check_int("choices", self.choices, at_most=buckets, owner=f"{owner}, {buckets} buckets")
+        return dataclasses.replace(
+            self,
+            buckets=buckets,
+            linear=0 if self.router == "network" else min(self.linear, dim),
+            choices=min(self.choices, buckets),
+            buckets_per_item=min(self.buckets_per_item, buckets),
+        )
+
+
+_OWNER = "the recipe"
+_COUNTS = (
+    "repetitions",
+    "hidden",
+    "neighbors",
+    "training_points",
+    "choices",
+    "epochs",
+    "every",
+    "batch_size",
+)
+_CHOICES = {
+    "start": ("kmeans", "hash"),
+    "router": ("warm", "network"),
+    "loss": ("softmax", "sigmoid-bce", "softmax-bce"),
+    "affinity": ("item", "queries", "both"),
+    "repartition": ("bounded", "least-loaded"),
+    "keep": ("validated", "always"),
+}
+
+RECIPES = {
+    "default": Recipe(),
+    # Section 5.2 and the authors' code: hash start, plain network, least loaded of 10 buckets.
+    "paper": Recipe(
+        name="paper",
+        repetitions=32,
+        buckets=5000,
+        start="hash",
+        router="network",
+        hidden=1024,
+        cascade=False,
+        loss="sigmoid-bce",
+        neighbors=100,
+        training_points=10_000_000,
+        mixes=0,
+        noise=0.0,
+        affinity="item",
+        cut=0.0,
+        repartition="least-loaded",
+        choices=10,
+        buckets_per_item=1,
+        boost=False,
+        epochs=30,
+        every=5,
+        epoch_size=0,
+        stop_moved=0.0,
+        keep="always",
+        batch_size=256,
+        learning_rate=1e-3,
+    ),
+}
+
+
+def recipe(name: str = "default", **changes: Any) -> Recipe:
+    """Return a named recipe with some of its settings changed.
+
+    Examples
+    --------
+    >>> recipe("paper", repetition=4)
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The recipe has no setting 'repetition'. Did you mean
+    'repetitions'?
+    """
+    base = RECIPES[check_choice("recipe", name, RECIPES)]
+    known = [field.name for field in dataclasses.fields(Recipe) if field.name != "name"]
+    for key in changes:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            advice = f"Did you mean '{near[0]}'?" if near else f"It has: {', '.join(known)}."
+            raise InvalidParameter(f"The recipe has no setting '{key}'. {advice}")
+    return dataclasses.replace(base, **changes)
+
+
+def buckets_by_work(items: int, dim: int) -> int:
+    """Choose B so that routing is about a third of the work.
+
+    Examples
+    --------
+    >>> buckets_by_work(68_728, 384), buckets_by_work(390_000, 50)
+    (4096, 8192)
+    """
+    # Measured: ...
+    wanted = 16 * math.sqrt(items)
+    return max(1, min(items // 8 or 1, 1 << round(math.log2(wanted))))

@@ -1,0 +1,28 @@
+"""Opening an index folder, whatever kind of index it holds."""
+
+from __future__ import annotations
+
+import os
+
+from irli.errors import FormatError
+from irli.storage import read_folder
+from irli.vectors import KIND, VectorIndex
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True) -> VectorIndex:
+    """Open the index folder `path`.
+
+    Parameters
+    ----------
+    mmap : bool
+        Map the arrays instead of reading them.
+    verify : bool
+        Compare all checksums first. Without it, only sizes and headers are checked.
+    """
+    folder = read_folder(path, mmap=mmap, verify=verify)
+    if folder.kind != KIND:
+        raise FormatError(
+            f"'{os.fspath(path)}' must hold an index that this version of irli knows. "
+            f"Got one of kind '{folder.kind}' instead. Install a newer irli."
+        )
+    return VectorIndex.from_folder(folder)

@@ -1,0 +1,163 @@
+"""Which bucket holds which item: assignments, loads, and the two ways to re-partition.
+
+Both ways take the items' ranking of buckets as a function that is asked in blocks, so that the
+affinities of all items to all buckets never exist at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 4096  # items ranked at once when most of their ranking is needed
+
+
+class Ranking(Protocol):
+    """The affinity of items, seen as their best buckets."""
+
+    def __call__(
+        self, items: NDArray[np.int64], count: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the best buckets, best first (n, count), and how decided each item is.
+
+        Fewer than `count` are padded with -1; all B of them are there if `count` is B.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The buckets of every item.
+
+    Attributes
+    ----------
+    buckets : int
+        B.
+    assignment : int32 array of shape (N, S)
+        The buckets of each item, -1 where it has fewer than S.
+
+    Examples
+    --------
+    >>> partition = Partition(2, np.array([[0], [1], [0]], dtype=np.int32))
+    >>> partition.loads()
+    array([2, 1])
+    >>> offsets, items = partition.inverted()
+    >>> items[offsets[0]:offsets[1]]
+    array([0, 2], dtype=int32)
+    """
+
+    buckets: int
+    assignment: NDArray[np.int32]
+
+    def loads(self) -> NDArray[np.int64]:
+        """Count the items in each bucket."""
+        held = self.assignment[self.assignment >= 0]
+        return np.bincount(held, minlength=self.buckets)
+
+    def inverted(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return offsets (B + 1,) and the items (entries,) in bucket order."""
+        flat = self.assignment.ravel()
+        entries = np.argsort(flat, kind="stable")[np.count_nonzero(flat < 0) :]
+        offsets = np.concatenate([[0], np.cumsum(self.loads())])
+        return offsets, (entries // self.assignment.shape[1]).astype(np.int32)
+
+    def moved_from(self, other: Partition) -> float:
+        """Return the share of items that are not in the same buckets as in `other`."""
+        mine, theirs = np.sort(self.assignment, axis=1), np.sort(other.assignment, axis=1)
+        return float((mine != theirs).any(axis=1).mean())
+
+
+def capacity(entries: int, buckets: int, slack: float) -> int:
+    """Return how many items a bucket may hold.
+
+    Examples
+    --------
+    >>> capacity(entries=1000, buckets=64, slack=1.3)
+    21
+    """
+    return math.ceil(slack * entries / buckets)
+
+
+def least_loaded(
+    rank: Ranking, items: int, buckets: int, choices: int, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """Put each item into the least loaded of its best K buckets, in random order (section 3.2)."""
+    loads = np.zeros(buckets, dtype=np.int64)
+    chosen = np.empty(items, dtype=np.int32)
+    best, _ = rank(np.arange(items), choices)
+    _place_least_loaded(rng.permutation(items), best, loads, chosen)
+    return chosen
+
+
+def bounded(
+    rank: Ranking,
+    items: int,
+    limit: int,
+    choices: int,
+    loads: NDArray[np.int64],
+    taken: NDArray[np.int32] | None = None,
+) -> NDArray[np.int32]:
+    """Put each item into the best of its buckets that holds fewer than `limit`.
+
+    The most decided items choose first. Who finds all of its best `choices` full looks further
+    down its ranking, as far as it takes.
+
+    Parameters
+    ----------
+    loads : int64 array of shape (B,)
+        What the buckets hold already; counted up here.
+    taken : int32 array of shape (N,), optional
+        A bucket that each item must not choose (again): the one that already holds it.
+
+    Returns
+    -------
+    int32 array of shape (N,)
+        The bucket of each item; -1 if `taken` was the only one with room.
+    """
+    if taken is None:
+        taken = np.full(items, -1, dtype=np.int32)
+    chosen = np.full(items, -1, dtype=np.int32)
+    best, decided = rank(np.arange(items), choices)
+    waiting = np.argsort(-decided, kind="stable")
+    _place_bounded(waiting, best[waiting], limit, loads, taken, chosen)
+    waiting = waiting[chosen[waiting] < 0]
+    while len(waiting) and choices < len(loads):
+        choices = min(4 * choices, len(loads))
+        for block in _blocks(waiting):
+            best, _ = rank(block, choices)
+            _place_bounded(block, best, limit, loads, taken, chosen)
+        waiting = waiting[chosen[waiting] < 0]
+    return chosen
+
+
+def _blocks(items: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, len(items), _BLOCK):
+        yield items[start : start + _BLOCK]
+
+
+@numba.njit(nogil=True, cache=True)
+def _place_least_loaded(order: Any, best: Any, loads: Any, chosen: Any) -> None:
+    for item in order:
+        lightest = best[item, 0]
+        for bucket in best[item]:
+            if bucket >= 0 and loads[bucket] < loads[lightest]:
+                lightest = bucket
+        loads[lightest] += 1
+        chosen[item] = lightest
+
+
+@numba.njit(nogil=True, cache=True)
+def _place_bounded(order: Any, best: Any, limit: int, loads: Any, taken: Any, chosen: Any) -> None:
+    for n in range(len(order)):
+        item = order[n]
+        for bucket in best[n]:
+            if bucket >= 0 and bucket != taken[item] and loads[bucket] < limit:
+                loads[bucket] += 1
+                chosen[item] = bucket
+                break

@@ -1,0 +1,32 @@
+"""Progress bars: off in the library unless asked for, on in the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import TypeVar
+
+from tqdm.auto import tqdm
+
+T = TypeVar("T")
+
+# False: silent; True: a bar on stderr; a function: called with (done, total, what)
+Progress = bool | Callable[[int, int, str], None]
+
+
+def track(things: Iterable[T], progress: Progress, what: str) -> Iterator[T]:
+    """Iterate over `things`, showing how far it has come.
+
+    Examples
+    --------
+    >>> list(track([1, 2], lambda done, total, what: print(what, done, "of", total), "step"))
+    step 1 of 2
+    step 2 of 2
+    [1, 2]
+    """
+    if progress is True or progress is False:
+        yield from tqdm(things, desc=what, disable=not progress, leave=False)
+        return
+    total = len(things) if isinstance(things, Sized) else 0
+    for done, thing in enumerate(things, start=1):
+        yield thing
+        progress(done, total, what)

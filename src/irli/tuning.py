@@ -1,0 +1,129 @@
+"""Choosing search parameters: the cheapest in measured time that reach a recall."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.checks import check_float, check_int
+from irli.neighbors import exact_neighbors
+from irli.problem import Held
+from irli.searching import Searcher, SearchParameters
+
+log = logging.getLogger(__name__)
+
+_STEPS = 12  # of a bisection
+_REPEATS = 3  # of a timing
+_VOTING = 3  # repetitions from which on scores choose the candidates
+
+
+class Tuned(NamedTuple):
+    """The outcome of `tune`."""
+
+    parameters: SearchParameters
+    recall: float
+    seconds: float  # for one query, on one thread
+    reached: bool
+
+
+def tune(searcher: Searcher, held: Held, metric: str, recall: float, k: int) -> Tuned:
+    """Find the fastest parameters whose recall at k on the held-out queries reaches `recall`."""
+    check_float("recall", recall, at_least=0.0, at_most=1.0, owner="tune")
+    check_int("k", k, at_least=1, owner="tune")
+    vectors = searcher.frozen.vectors
+    k = min(k, len(vectors))
+    truth = exact_neighbors(held.queries, vectors, k, metric, rows=held.rows)
+    trial = _Trial(searcher, held, truth)
+    outcomes = []
+    for family in _families(searcher, k):
+        parameters, reached = _cheapest(trial, family, recall)
+        outcomes.append(
+            Tuned(parameters, trial.recall(parameters), trial.seconds(parameters), reached)
+        )
+    good = [outcome for outcome in outcomes if outcome.reached]
+    if good:
+        return min(good, key=lambda outcome: outcome.seconds)
+    best = max(outcomes, key=lambda outcome: outcome.recall)
+    log.warning(
+        "tune: recall %.3f at k=%d is out of reach; the best is %.3f, which is now the default. "
+        "Ask for less, or learn with more buckets per item or repetitions.",
+        recall,
+        k,
+        best.recall,
+    )
+    return best
+
+
+# A family has one dial: from 0, the least work, to 1, all of it.
+Family = Callable[[float], SearchParameters]
+
+
+def _families(searcher: Searcher, k: int) -> Iterator[Family]:
+    repetitions, buckets = searcher.frozen.bias.shape
+    items = len(searcher.frozen.vectors)
+    limits: list[int | None] = [None]
+    if repetitions >= _VOTING:
+        limits = [c for c in (k * 2**j for j in range(1, 12)) if c < items]
+        limits = [*limits, None] if not limits else list(limits)
+    for candidates in limits:
+        yield lambda dial, c=candidates: SearchParameters(
+            threshold=float(10.0 ** (-8 * dial)), candidates=c
+        )
+        yield lambda dial, c=candidates: SearchParameters(
+            probes=max(1, round(buckets**dial)), candidates=c
+        )
+
+
+def _cheapest(trial: _Trial, family: Family, recall: float) -> tuple[SearchParameters, bool]:
+    """Bisect for the least work that reaches `recall`: more work never finds less."""
+    low, high = 0.0, 1.0
+    if trial.recall(family(high)) < recall:
+        return family(high), False
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if trial.recall(family(middle)) >= recall:
+            high = middle
+        else:
+            low = middle
+    return family(high), True
+
+
+class _Trial:
+    """Held-out queries with their answers."""
+
+    def __init__(self, searcher: Searcher, held: Held, truth: NDArray[np.int64]) -> None:
+        self.searcher = searcher
+        self.queries = np.ascontiguousarray(held.queries)
+        self.rows = np.asarray(held.rows)
+        self.truth = truth
+
+    def recall(self, parameters: SearchParameters) -> float:
+        """Return the share of true neighbours found; a query never counts as its own."""
+        k = self.truth.shape[1]
+        more = min(k + 1, len(self.searcher.frozen.vectors))
+        items = self._search(parameters, more)
+        mine = items == self.rows[:, None]
+        mine[~mine.any(axis=1), -1] = more > k
+        items = np.where(mine, -1, items)
+        wanted = self.truth >= 0
+        hit = (self.truth[:, :, None] == items[:, None, :]).any(axis=2)
+        return float(hit[wanted].mean()) if wanted.any() else 1.0
+
+    def seconds(self, parameters: SearchParameters) -> float:
+        """Return the time of one query in a batch on one thread."""
+        k = self.truth.shape[1]
+        times = []
+        for _ in range(_REPEATS):
+            start = perf_counter()
+            self._search(parameters, k)
+            times.append(perf_counter() - start)
+        return min(times) / max(1, len(self.queries))
+
+    def _search(self, parameters: SearchParameters, k: int) -> NDArray[np.int64]:
+        allowed = np.empty(0, dtype=bool)
+        return self.searcher.search(self.queries, parameters.plan(k), allowed, threads=1)[1]

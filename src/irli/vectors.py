@@ -1,0 +1,462 @@
+"""VectorIndex: items with vectors, found by learned routing and ranked by exact distance."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli import storage
+from irli.checks import as_ids, as_queries, as_relevance, as_vectors, check_choice, check_int
+from irli.config import METRICS, Recipe
+from irli.config import recipe as named_recipe
+from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+from irli.kernels import DOT, L2, Frozen
+from irli.metrics import load_summary
+from irli.problem import Held, pose
+from irli.progress import Progress
+from irli.router import ARRAYS as ROUTER_ARRAYS
+from irli.router import Router, pack, unpack
+from irli.searching import Deny, Explanation, Searcher, SearchParameters
+from irli.threads import thread_count
+from irli.tuning import Tuned, tune
+
+KIND = "vectors"
+
+
+class SearchResult(NamedTuple):
+    """Distances and ids, nearest first; unpacks in the order of FAISS."""
+
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+    @property
+    def counts(self) -> Any:
+        """How many items were found for each query; the rest is padding."""
+        return (self.ids >= 0).sum(axis=-1)
+
+
+class VectorIndex:
+    """Approximate nearest neighbours with learned, balanced buckets.
+
+    Parameters
+    ----------
+    metric : {"l2", "ip", "cosine"}
+        "l2" is the squared distance; "ip" the inner product, largest first; "cosine" is 1 - cos.
+    recipe : str or Recipe
+        How to learn: "default", "paper", or one made with `irli.recipe`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 16))
+    >>> index = VectorIndex().fit(X)
+    >>> found = index.search(X[:5], k=3)
+    >>> found.ids[:, 0]
+    array([0, 1, 2, 3, 4])
+    """
+
+    def __init__(self, metric: str = "l2", *, recipe: str | Recipe = "default") -> None:
+        self.metric = check_choice("metric", metric, METRICS, owner="VectorIndex")
+        self.recipe = recipe if isinstance(recipe, Recipe) else named_recipe(recipe)
+        self.history: list[dict[str, Any]] = []
+        self._searcher: Searcher | None = None
+
+    # --- learning ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        ids: Any = None,
+        queries: Any = None,
+        relevance: Any = None,
+        *,
+        neighbors: Any = None,
+        progress: Progress = False,
+        threads: int | None = None,
+        workers: int = 1,
+        device: str = "cpu",
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> VectorIndex:
+        """Learn to index the vectors `X`, and tune the search to recall 0.95 at k = 10.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+        ids : array_like of shape (N,), optional
+            int64 ids that searches return; the row numbers by default.
+        queries : array_like of shape (n, d), optional
+            Sample queries, where they differ from the items.
+        relevance : sparse array of shape (n, N) or int array of shape (n, j), optional
+            The items (rows of `X`) that each query wants; its nearest neighbours by default.
+        neighbors : int array of shape (N, j), optional
+            The nearest neighbours of each item, without itself, if you have them already.
+        progress : bool or callable
+            True shows bars, a function is called with (done, total, what).
+        threads, workers : int
+            Threads to learn with, and processes that learn repetitions side by side.
+        device : str
+            Where torch learns: "cpu", "cuda".
+        checkpoint : path, optional
+            A folder that keeps finished repetitions, so that a second call resumes there.
+        """
+        vectors = self._prepared(as_vectors(X, "X"))
+        count, dim = vectors.shape
+        recipe = self.recipe.resolved(count, dim)
+        given = None if queries is None else self._prepared(as_vectors(queries, "queries", dim))
+        wanted = _checked_relevance(relevance, given, count)
+        near = None if neighbors is None else _checked_neighbors(neighbors, count)
+        self._ids = np.arange(count) if ids is None else as_ids(ids, count).copy()
+        threads = thread_count(threads)
+        check_int("workers", workers, at_least=1, owner="fit")
+
+        problem, self._held = pose(
+            vectors,
+            self.metric,
+            recipe,
+            queries=given,
+            relevance=wanted,
+            neighbors=near,
+            progress=progress,
+        )
+        try:
+            from irli.repetitions import learn  # needs torch, which a search does not
+        except ModuleNotFoundError as error:
+            raise MissingDependency(
+                f"Learning an index needs {error.name}, which is not installed. "
+                "Install it with: pip install 'irli[train]'"
+            ) from error
+        repetitions = learn(
+            problem,
+            recipe,
+            workers=workers,
+            threads=threads,
+            device=device,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        self.recipe = recipe
+        self.history = [entry for repetition in repetitions for entry in repetition.history]
+        lists = [repetition.partition.inverted() for repetition in repetitions]
+        self._freeze(vectors, [repetition.router for repetition in repetitions], lists)
+        self.tune()
+        return self
+
+    def _freeze(
+        self,
+        vectors: NDArray[np.float32],
+        routers: list[Router],
+        lists: list[tuple[NDArray[np.int64], NDArray[np.int32]]],
+    ) -> None:
+        starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
+        offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
+        items = np.concatenate([items for _, items in lists])
+        self._set_frozen(vectors, pack(routers), routers[0], offsets, items)
+
+    def _set_frozen(
+        self,
+        vectors: NDArray[np.float32],
+        tensors: dict[str, NDArray[np.float32]],
+        router: Router,
+        offsets: NDArray[np.int64],
+        items: NDArray[np.int32],
+    ) -> None:
+        self._searcher = Searcher(
+            Frozen(
+                **tensors,
+                linear=router.linear,
+                depths=router.depths,
+                keeps=router.keeps,
+                offsets=offsets,
+                items=items,
+                vectors=vectors,
+                metric=L2 if self.metric == "l2" else DOT,
+            )
+        )
+        buckets = len(router.bias)
+        self.defaults = SearchParameters(probes=min(8, buckets))
+        order = np.argsort(self._ids)
+        self._id_order = order if not np.array_equal(order, self._ids) else None
+
+    def _prepared(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the vectors as the index keeps them: of unit length for cosine."""
+        if self.metric != "cosine":
+            return vectors
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(length > 0, length, 1)
+
+    # --- searching -----------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        probes: int | None = None,
+        threshold: float | None = None,
+        min_votes: int | None = None,
+        candidates: int | None = None,
+        score: str | None = None,
+        filter: Any = None,
+        threads: int | None = None,
+    ) -> SearchResult:
+        """Find the k nearest items of each query: Algorithm 2.
+
+        What is not given is as `tune` left it.
+
+        Parameters
+        ----------
+        queries : array_like of shape (n, d), or (d,) for a single one
+        probes : int
+            Buckets to probe in each repetition; or
+        threshold : float
+            the probability from which on a bucket is probed.
+        min_votes : int
+            In how many probed buckets an item must have been seen.
+        candidates : int
+            Exact distances at most, of the items with the best score.
+        score : {"votes", "probability", "log-probability"}
+            What a probed bucket adds to the score of its items.
+        filter : int array of allowed ids, bool array of shape (N,), or Deny
+        threads : int
+            -1 for every core.
+
+        Returns
+        -------
+        SearchResult
+            `distances` and `ids` of shape (n, k), or (k,) for a single query. Where fewer than k
+            items are allowed, the rest has id -1 and an infinite distance.
+        """
+        searcher = self._fitted()
+        prepared, single = as_queries(queries, searcher.frozen.vectors.shape[1])
+        check_int("k", k, at_least=1, owner="search")
+        parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
+        plan = parameters.plan(min(k, len(self)))
+        distances, items = searcher.search(
+            self._prepared(prepared), plan, self._allowed(filter), thread_count(threads)
+        )
+        result = SearchResult(*self._padded(distances, items, k))
+        return SearchResult(result.distances[0], result.ids[0]) if single else result
+
+    def explain(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        probes: int | None = None,
+        threshold: float | None = None,
+        min_votes: int | None = None,
+        candidates: int | None = None,
+        score: str | None = None,
+        filter: Any = None,
+        threads: int | None = None,
+    ) -> Explanation:
+        """Report what a search with these arguments does; queries run one by one on one thread."""
+        searcher = self._fitted()
+        prepared, _ = as_queries(queries, searcher.frozen.vectors.shape[1])
+        check_int("k", k, at_least=1, owner="explain")
+        thread_count(threads)
+        parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
+        plan = parameters.plan(min(k, len(self)))
+        found = searcher.explain(self._prepared(prepared), plan, self._allowed(filter))
+        return found._replace(ids=self._names(found.ids))
+
+    def _padded(
+        self, distances: NDArray[np.float32], items: NDArray[np.int64], k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Turn kernel distances and rows into the caller's, k columns wide."""
+        if self.metric == "cosine":
+            distances = 1 + distances
+        elif self.metric == "ip":
+            distances = -distances
+        ids = self._names(items)
+        more = ((0, 0), (0, k - items.shape[1]))
+        worst = -np.inf if self.metric == "ip" else np.inf
+        return np.pad(distances, more, constant_values=worst), np.pad(ids, more, constant_values=-1)
+
+    def _names(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(items >= 0, self._ids[np.maximum(items, 0)], -1)
+
+    def _allowed(self, filter: Any) -> NDArray[np.bool_]:
+        """Return a boolean for each item, or an empty array to allow all."""
+        if filter is None:
+            return np.empty(0, dtype=bool)
+        if isinstance(filter, Deny):
+            allowed = np.ones(len(self), dtype=bool)
+            allowed[self._rows(filter.ids)] = False
+            return allowed
+        values = np.asarray(filter)
+        if values.dtype == bool:
+            if values.shape != (len(self),):
+                raise InvalidParameter(
+                    f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
+                    f"one for each item. Got shape {values.shape} instead. Or pass allowed ids."
+                )
+            return np.ascontiguousarray(values)
+        allowed = np.zeros(len(self), dtype=bool)
+        allowed[self._rows(values)] = True
+        return allowed
+
+    def _rows(self, ids: Any) -> NDArray[np.int64]:
+        """Return the rows of those of `ids` that the index has."""
+        wanted = np.asarray(ids)
+        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+            raise InvalidParameter(
+                "The 'filter' parameter must be a 1-D integer array of ids, a boolean array, or "
+                f"irli.Deny(ids). Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
+                "Pass the ids that fit gave to the items."
+            )
+        wanted = wanted.astype(np.int64)
+        if self._id_order is None:
+            return wanted[(wanted >= 0) & (wanted < len(self))]
+        order = self._id_order
+        place = np.minimum(np.searchsorted(self._ids, wanted, sorter=order), len(self) - 1)
+        rows = order[place]
+        return rows[self._ids[rows] == wanted]
+
+    # --- tuning --------------------------------------------------------------------------------
+
+    def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> Tuned:
+        """Find the cheapest search that reaches `recall` at `k`, and make it the default.
+
+        Parameters
+        ----------
+        recall : float
+            The share of the true k nearest that must be found, on average.
+        queries : array_like of shape (n, d), optional
+            Queries to tune by; by default those that `fit` held out.
+
+        Returns
+        -------
+        Tuned
+            The parameters, the recall and the seconds per query measured with them, and whether
+            the target was reached.
+        """
+        searcher = self._fitted()
+        held = self._held
+        if queries is not None:
+            given = self._prepared(as_vectors(queries, "queries", searcher.frozen.vectors.shape[1]))
+            held = Held(given, np.full(len(given), -1))
+        tuned = tune(searcher, held, self.metric, recall, k)
+        self.defaults = tuned.parameters
+        return tuned
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._fitted().frozen.vectors)
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, int | np.integer) and len(self._rows([id])) > 0
+
+    def __repr__(self) -> str:
+        if self._searcher is None:
+            return f"VectorIndex(metric={self.metric!r}, recipe={self.recipe.name!r}, not fitted)"
+        repetitions, buckets = self._searcher.frozen.bias.shape
+        return (
+            f"VectorIndex(metric={self.metric!r}, recipe={self.recipe.name!r}, {len(self)} items, "
+            f"{repetitions} x {buckets} buckets)"
+        )
+
+    def loads(self) -> list[NDArray[np.int64]]:
+        """Return the loads of the buckets, an array of shape (B,) for each repetition."""
+        return list(np.diff(self._fitted().frozen.offsets, axis=1))
+
+    def stats(self) -> dict[str, Any]:
+        """Return sizes, settings and bytes as plain values."""
+        searcher = self._fitted()
+        frozen = searcher.frozen
+        arrays = [value for value in frozen if isinstance(value, np.ndarray)]
+        repetitions, buckets = frozen.bias.shape
+        return {
+            "kind": KIND,
+            "metric": self.metric,
+            "items": len(self),
+            "dim": frozen.vectors.shape[1],
+            "repetitions": repetitions,
+            "buckets": buckets,
+            "entries": len(frozen.items),
+            "router_multiplications": searcher.router_multiplications,
+            "loads": [load_summary(loads) for loads in self.loads()],
+            "recipe": dataclasses.asdict(self.recipe),
+            "defaults": dataclasses.asdict(self.defaults),
+            "bytes": sum(value.nbytes for value in arrays) + self._ids.nbytes,
+            "bytes_vectors": frozen.vectors.nbytes,
+        }
+
+    def _fitted(self) -> Searcher:
+        if self._searcher is None:
+            raise NotFitted("This VectorIndex is not fitted yet. Call fit(X) or irli.load(path).")
+        return self._searcher
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index folder `path`, replacing an index that is there already."""
+        frozen = self._fitted().frozen
+        tensors = {name: value for name, value in frozen._asdict().items() if name in ROUTER_ARRAYS}
+        meta = {
+            "metric": self.metric,
+            "recipe": dataclasses.asdict(self.recipe),
+            "defaults": dataclasses.asdict(self.defaults),
+            "history": self.history,
+            "linear": frozen.linear,
+            "stages": np.stack([frozen.depths, frozen.keeps], axis=1).tolist(),
+        }
+        arrays = {
+            "vectors": frozen.vectors,
+            "ids": self._ids,
+            "offsets": frozen.offsets,
+            "items": frozen.items,
+            "held_queries": self._held.queries,
+            "held_rows": self._held.rows,
+        }
+        storage.write_folder(path, storage.Folder(KIND, meta, arrays, tensors))
+
+    @classmethod
+    def from_folder(cls, folder: storage.Folder) -> VectorIndex:
+        """Make the index that a folder holds; `irli.load` opens any kind."""
+        if folder.kind != KIND:
+            raise FormatError(
+                f"The folder must hold an index of kind '{KIND}'. Got '{folder.kind}' instead. "
+                "Open it with irli.load."
+            )
+        meta, arrays = folder.meta, folder.arrays
+        try:
+            index = cls(meta["metric"], recipe=Recipe(**meta["recipe"]))
+            index.history = meta["history"]
+            index._ids = arrays["ids"]
+            index._held = Held(arrays["held_queries"], arrays["held_rows"])
+            router = unpack(folder.tensors, meta["linear"], meta["stages"])[0]
+            index._set_frozen(
+                arrays["vectors"], folder.tensors, router, arrays["offsets"], arrays["items"]
+            )
+            index.defaults = SearchParameters(**meta["defaults"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"The index folder lacks or misstates something that its version needs: {error}. "
+                "Build the index again, or open it with the version of irli that wrote it."
+            ) from error
+        return index
+
+
+def _checked_relevance(relevance: Any, queries: NDArray[np.float32] | None, items: int) -> Any:
+    if relevance is None:
+        return None
+    if queries is None:
+        raise InvalidParameter(
+            "The 'relevance' parameter of fit must come with 'queries', one row for each of them. "
+            "Got no queries. Pass fit(X, queries=Q, relevance=Y), or neighbors= for the items' own."
+        )
+    return as_relevance(relevance, len(queries), items)
+
+
+def _checked_neighbors(neighbors: Any, items: int) -> NDArray[np.int64]:
+    """Check neighbours of the items by the rules of a relevance, and drop each item itself."""
+    near = np.array(neighbors, dtype=np.int64, ndmin=2)
+    as_relevance(near, items, items)
+    near[near == np.arange(items)[:, None]] = -1
+    return near
