@@ -7,6 +7,7 @@ an item that needs more of its ranking, because those buckets are full, gets the
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,8 @@ class Affinity:
         weight = 0.0 if recipe.affinity == "queries" else _OWN_WEIGHT
         self.own_weight = np.full(len(items), weight, dtype=np.float32)
         if recipe.affinity == "item":
-            wanted_by = sp.csr_array(wanted_by.shape, dtype=np.float32)
+            wanted_by = 0 * wanted_by
+            wanted_by.eliminate_zeros()
             strangers = strangers[:0]
         self.wanted_by = wanted_by
         self.best, self.chance = self._best(torch.cat([items, strangers]))
@@ -91,7 +93,7 @@ class Affinity:
                 decided[part],
             )
 
-        jobs = [lambda start=start: rank(start) for start in range(0, len(items), _BLOCK)]
+        jobs = [partial(rank, start) for start in range(0, len(items), _BLOCK)]
         run_all(jobs, 1 if whole else torch.get_num_threads())
         return best, decided
 

@@ -379,7 +379,9 @@ def _sift_down(distances: Any, items: Any, root: int, size: int) -> None:
 
 @kernel
 def _farther(distances: Any, items: Any, a: int, b: int) -> bool:
-    return distances[a] > distances[b] or (distances[a] == distances[b] and items[a] > items[b])
+    if distances[a] != distances[b]:
+        return bool(distances[a] > distances[b])
+    return bool(items[a] > items[b])
 
 
 @kernel

@@ -85,5 +85,7 @@ def _shares(size: Tensor, count: int) -> Tensor:
 
 
 def _owners(vectors: Tensor, centroids: Tensor) -> Tensor:
-    parts = [nearest_centroids(block, centroids, 1)[0][:, 0] for block in vectors.split(_BLOCK)]
+    parts = [
+        nearest_centroids(block, centroids, 1)[0][:, 0] for block in torch.split(vectors, _BLOCK)
+    ]
     return torch.cat(parts)

@@ -29,6 +29,9 @@ class RouterNetwork(nn.Module):
     learning rate suits pixels and unit vectors alike; `freeze` folds that into the weights.
     """
 
+    centre: Tensor
+    scale: Tensor
+
     def __init__(self, dim: int, linear: int, hidden: int, buckets: int) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, linear, bias=False) if linear else None
@@ -43,7 +46,8 @@ class RouterNetwork(nn.Module):
         features = torch.relu(self.hidden(x * x.shape[1] ** 0.5))
         if self.linear is not None:
             features = torch.cat([self.linear(x), features], dim=1)
-        return self.out(features)
+        logits: Tensor = self.out(features)
+        return logits
 
     @property
     def device(self) -> torch.device:

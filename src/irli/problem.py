@@ -152,7 +152,10 @@ def pose(
         share = recipe.query_share
         parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
         strangers = Held(held_queries, np.full(len(held_queries), -1))
-        to_tune = Held(*map(np.concatenate, zip(to_tune, strangers, strict=True)))
+        to_tune = Held(
+            np.concatenate([to_tune.queries, strangers.queries]),
+            np.concatenate([to_tune.rows, strangers.rows]),
+        )
     problem = Problem(
         metric=metric,
         items=items,
@@ -276,5 +279,6 @@ def _padded(truth: NDArray[np.int64]) -> NDArray[np.int64]:
 def _sampling(parts: list[_Part]) -> NDArray[np.float64]:
     """Return how often each query is drawn: by the share of its part, evenly within."""
     each = [np.full(len(p.queries), p.share / max(1, len(p.queries))) for p in parts]
-    chance = np.concatenate(each)
-    return chance / chance.sum()
+    chance: NDArray[np.float64] = np.concatenate(each)
+    chance /= chance.sum()
+    return chance

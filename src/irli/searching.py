@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -149,7 +150,7 @@ class Searcher:
                     self.frozen, plan, allowed, queries[part], scratch, distances[part], items[part]
                 )
 
-        run_all([lambda start=start: piece(start) for start in range(0, count, step)], threads)
+        run_all([partial(piece, start) for start in range(0, count, step)], threads)
         return distances, items
 
     def explain(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Generic, TypeVar
@@ -56,7 +56,7 @@ def _from_environment() -> int | None:
     return int(text)
 
 
-def run_all(jobs: list[Callable[[], None]], threads: int) -> None:
+def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
     """Run `jobs`, `threads` at a time, and wait for them."""
     if threads == 1 or len(jobs) == 1:
         for job in jobs:

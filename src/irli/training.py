@@ -160,7 +160,7 @@ class Learner:
                 queries = _with_noise(queries, self.recipe.noise)
             loss = LOSS[self.recipe.loss](self.network(queries.to(self.device)), pairs)
             self.optimiser.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             self.optimiser.step()
             self.schedule.step()
             losses.append(loss.item())
@@ -275,7 +275,8 @@ def _tensor(array: NDArray[np.float32]) -> Tensor:
 def _with_noise(queries: Tensor, noise: float) -> Tensor:
     """Blur the queries, so that the router learns regions and not points."""
     length = queries.norm(dim=1, keepdim=True) / queries.shape[1] ** 0.5
-    return queries + noise * length * torch.randn_like(queries)
+    blurred: Tensor = queries + noise * length * torch.randn_like(queries)
+    return blurred
 
 
 def _misses(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray[np.float32]:

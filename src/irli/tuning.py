@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -14,10 +15,12 @@ from irli.checks import check_float, check_int
 from irli.neighbors import exact_neighbors
 from irli.problem import Held
 from irli.searching import Searcher, SearchParameters
+from irli.threads import thread_count
 
 log = logging.getLogger(__name__)
 
-_STEPS = 12  # of a bisection
+_STRIDES = 16  # from the least work to all of it
+_STEPS = 6  # of a bisection within a stride
 _REPEATS = 3  # of a timing
 _VOTING = 3  # repetitions from which on scores choose the candidates
 
@@ -68,22 +71,32 @@ def _families(searcher: Searcher, k: int) -> Iterator[Family]:
     items = len(searcher.frozen.vectors)
     limits: list[int | None] = [None]
     if repetitions >= _VOTING:
-        limits = [c for c in (k * 2**j for j in range(1, 12)) if c < items]
-        limits = [*limits, None] if not limits else list(limits)
+        limits += [c for c in (k * 2**j for j in range(1, 12)) if c < items]
     for candidates in limits:
-        yield lambda dial, c=candidates: SearchParameters(
-            threshold=float(10.0 ** (-8 * dial)), candidates=c
-        )
-        yield lambda dial, c=candidates: SearchParameters(
-            probes=max(1, round(buckets**dial)), candidates=c
-        )
+        yield partial(_by_threshold, candidates)
+        yield partial(_by_probes, candidates, buckets)
+
+
+def _by_threshold(candidates: int | None, dial: float) -> SearchParameters:
+    return SearchParameters(threshold=10.0 ** (-8 * dial), candidates=candidates)
+
+
+def _by_probes(candidates: int | None, buckets: int, dial: float) -> SearchParameters:
+    return SearchParameters(probes=max(1, round(buckets**dial)), candidates=candidates)
 
 
 def _cheapest(trial: _Trial, family: Family, recall: float) -> tuple[SearchParameters, bool]:
-    """Bisect for the least work that reaches `recall`: more work never finds less."""
-    low, high = 0.0, 1.0
-    if trial.recall(family(high)) < recall:
-        return family(high), False
+    """Find the least work that reaches `recall`: more work never finds less.
+
+    Strides come from the cheap side, so that all items are scanned only if nothing less will do.
+    """
+    for stride in range(_STRIDES + 1):
+        high = stride / _STRIDES
+        if trial.recall(family(high)) >= recall:
+            break
+    else:
+        return family(1.0), False
+    low = max(0.0, high - 1 / _STRIDES)
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if trial.recall(family(middle)) >= recall:
@@ -106,7 +119,7 @@ class _Trial:
         """Return the share of true neighbours found; a query never counts as its own."""
         k = self.truth.shape[1]
         more = min(k + 1, len(self.searcher.frozen.vectors))
-        items = self._search(parameters, more)
+        items = self._search(parameters, more, thread_count(None))
         mine = items == self.rows[:, None]
         mine[~mine.any(axis=1), -1] = more > k
         items = np.where(mine, -1, items)
@@ -120,10 +133,10 @@ class _Trial:
         times = []
         for _ in range(_REPEATS):
             start = perf_counter()
-            self._search(parameters, k)
+            self._search(parameters, k, 1)
             times.append(perf_counter() - start)
         return min(times) / max(1, len(self.queries))
 
-    def _search(self, parameters: SearchParameters, k: int) -> NDArray[np.int64]:
+    def _search(self, parameters: SearchParameters, k: int, threads: int) -> NDArray[np.int64]:
         allowed = np.empty(0, dtype=bool)
-        return self.searcher.search(self.queries, parameters.plan(k), allowed, threads=1)[1]
+        return self.searcher.search(self.queries, parameters.plan(k), allowed, threads)[1]

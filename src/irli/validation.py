@@ -46,11 +46,11 @@ class Validation:
         """Tell whether `new` finds at least as much as `old` when as many items are scanned."""
         order = np.sort(log_probabilities, axis=None)[::-1]
         before = self._best(log_probabilities, old)[self.wanted]
-        budget = _scanned(log_probabilities, old, np.quantile(before, 1 - _RECALL))
+        budget = _scanned(log_probabilities, old, float(np.quantile(before, 1 - _RECALL)))
         low, high = 0, len(order) - 1  # bisect for the cut at which `new` scans as much
         while low < high:
             middle = (low + high + 1) // 2
-            if _scanned(log_probabilities, new, order[middle]) <= budget:
+            if _scanned(log_probabilities, new, float(order[middle])) <= budget:
                 low = middle
             else:
                 high = middle - 1
@@ -64,7 +64,8 @@ class Validation:
         buckets = partition.assignment[np.maximum(self.truth, 0)]  # (v, j, S)
         row = np.arange(len(self.truth))[:, None, None]
         values = log_probabilities[row, np.maximum(buckets, 0)]
-        return np.where(buckets >= 0, values, -np.inf).max(axis=2).astype(np.float32)
+        best: NDArray[np.float32] = np.where(buckets >= 0, values, -np.inf).max(axis=2)
+        return best
 
 
 def _scanned(log_probabilities: NDArray[np.float32], partition: Partition, cut: float) -> float:

@@ -104,6 +104,9 @@ class VectorIndex:
             A folder that keeps finished repetitions, so that a second call resumes there.
         """
         vectors = self._prepared(as_vectors(X, "X"))
+        borrowed = vectors is X or vectors.base is not None
+        if borrowed and not isinstance(X, np.memmap):
+            vectors = vectors.copy()  # what the caller does to X later must not change answers
         count, dim = vectors.shape
         recipe = self.recipe.resolved(count, dim)
         given = None if queries is None else self._prepared(as_vectors(queries, "queries", dim))
@@ -186,7 +189,7 @@ class VectorIndex:
         if self.metric != "cosine":
             return vectors
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.where(length > 0, length, 1)
+        return (vectors / np.where(length > 0, length, 1)).astype(np.float32, copy=False)
 
     # --- searching -----------------------------------------------------------------------------
 
@@ -314,8 +317,9 @@ class VectorIndex:
             return wanted[(wanted >= 0) & (wanted < len(self))]
         order = self._id_order
         place = np.minimum(np.searchsorted(self._ids, wanted, sorter=order), len(self) - 1)
-        rows = order[place]
-        return rows[self._ids[rows] == wanted]
+        rows: NDArray[np.int64] = order[place]
+        there: NDArray[np.int64] = rows[self._ids[rows] == wanted]
+        return there
 
     # --- tuning --------------------------------------------------------------------------------
 
@@ -406,7 +410,7 @@ class VectorIndex:
             "linear": frozen.linear,
             "stages": np.stack([frozen.depths, frozen.keeps], axis=1).tolist(),
         }
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "vectors": frozen.vectors,
             "ids": self._ids,
             "offsets": frozen.offsets,

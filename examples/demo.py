@@ -1,0 +1,158 @@
+"""What irli does, in about two minutes: word neighbours, then queries unlike the data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import faiss
+import matplotlib.pyplot as plt
+import numpy as np
+from samples import load_glove, load_wordnet
+
+import irli
+from irli.metrics import recall
+from irli.neighbors import exact_neighbors
+
+PICTURE = Path("demo.png")
+K = 10
+
+
+def main() -> None:
+    words()
+    ours, theirs, loads = strange_queries()
+    draw(ours, theirs, loads)
+    print(f"\nThe picture is in {PICTURE}: recall against work, and the loads of the buckets.")
+
+
+def words() -> None:
+    """Index 20,000 word vectors and look at a few neighbours."""
+    names, vectors = load_glove()
+    print(f"1. {len(names):,} GloVe word vectors of {vectors.shape[1]} dimensions\n")
+    index = irli.VectorIndex("cosine").fit(vectors, progress=True)
+    print(index)
+    row = {word: i for i, word in enumerate(names)}
+    for word in ("coffee", "violin", "quantum", "river", "monday"):
+        found = index.search(vectors[row[word]], k=6)
+        near = ", ".join(names[i] for i in found.ids if names[i] != word)
+        print(f"   {word:8s} {near}")
+
+
+def strange_queries() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Search dictionary entries by descriptions of software packages, which look different."""
+    base, strange, _ = load_wordnet()
+    taught, asked = strange[:2000], strange[2000:]
+    print(
+        f"\n2. {len(base):,} dictionary entries (WordNet, MiniLM embeddings), searched with\n"
+        f"   descriptions of software packages: {len(taught):,} to learn from, "
+        f"{len(asked)} others to report on\n"
+    )
+    index = irli.VectorIndex("cosine").fit(base, queries=taught, progress=True)
+    print(index)
+    base, asked = unit(base), unit(asked)
+    truth = exact_neighbors(asked, base, K, "cosine")
+    ours = our_points(index, asked, truth)
+    faiss.omp_set_num_threads(1)
+    tried = {n: faiss_points(base, asked, truth, n) for n in (64, 128, 256, 512, 1024)}
+    buckets, theirs = min(tried.items(), key=lambda pair: at(pair[1], 0.9, 2))
+    print_table({"irli": ours, f"FAISS IVFFlat ({buckets})": theirs})
+    free = faiss_index(base, index.stats()["buckets"])
+    lists = range(free.nlist)
+    loads = [index.loads()[0], np.array([free.invlists.list_size(i) for i in lists])]
+    return ours, theirs, loads
+
+
+def our_points(index: irli.VectorIndex, asked: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return rows of (recall, queries per second, work), one for each threshold."""
+    routing = index.stats()["router_multiplications"] / asked.shape[1]
+    points = []
+    for threshold in np.geomspace(0.2, 2e-4, 12):
+        found, speed = timed(lambda t=threshold: index.search(asked, K, threshold=t, threads=1).ids)
+        scanned = index.explain(asked, K, threshold=threshold).scanned.mean()
+        points.append((recall(found, truth, K), speed, scanned + routing))
+    return np.array(points)
+
+
+def faiss_points(
+    base: np.ndarray, asked: np.ndarray, truth: np.ndarray, buckets: int
+) -> np.ndarray:
+    """Return the same for FAISS, one for each number of probes."""
+    index = faiss_index(base, buckets)
+    points = []
+    for probes in np.unique(np.geomspace(1, buckets / 2, 14).astype(int)):
+        index.nprobe = int(probes)
+        faiss.cvar.indexIVF_stats.reset()
+        index.search(asked, K)
+        scanned = faiss.cvar.indexIVF_stats.ndis / len(asked)
+        found, speed = timed(lambda: index.search(asked, K)[1])
+        points.append((recall(found, truth, K), speed, scanned + buckets))
+    return np.array(points)
+
+
+def faiss_index(base: np.ndarray, buckets: int) -> faiss.IndexIVFFlat:
+    """Build IVFFlat on unit vectors."""
+    quantizer = faiss.IndexFlatIP(base.shape[1])
+    index = faiss.IndexIVFFlat(quantizer, base.shape[1], buckets, faiss.METRIC_INNER_PRODUCT)
+    index.cp.min_points_per_centroid = 1
+    index.train(base)
+    index.add(base)
+    return index
+
+
+def timed(search) -> tuple[np.ndarray, float]:  # type: ignore[no-untyped-def]
+    """Return the answer and the best of three speeds, in queries per second."""
+    answer, times = search(), []
+    for _ in range(3):
+        started = time.perf_counter()
+        search()
+        times.append(time.perf_counter() - started)
+    return answer, len(answer) / min(times)
+
+
+def at(points: np.ndarray, target: float, column: int) -> float:
+    """Interpolate a column at a recall."""
+    order = np.argsort(points[:, 0])
+    return float(np.exp(np.interp(target, points[order, 0], np.log(points[order, column]))))
+
+
+def print_table(methods: dict[str, np.ndarray]) -> None:
+    print(f"\n   {'at recall':24s} {'0.90':>8s} {'0.95':>8s}")
+    for name, points in methods.items():
+        work = [f"{at(points, r, 2):8.0f}" for r in (0.9, 0.95)]
+        speed = [f"{at(points, r, 1):8.0f}" for r in (0.9, 0.95)]
+        print(f"   {name}\n   {'  work (dot products)':24s} {' '.join(work)}")
+        print(f"   {'  queries/s, 1 thread':24s} {' '.join(speed)}")
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def draw(ours: np.ndarray, theirs: np.ndarray, loads: list[np.ndarray]) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
+    for points, label, colour in ((ours, "irli", "C3"), (theirs, "FAISS IVFFlat", "C0")):
+        left.plot(points[:, 2], points[:, 0], "o-", color=colour, label=label)
+    left.set(
+        xscale="log",
+        ylim=(0.5, 1.0),
+        xlabel="work: dot products per query",
+        ylabel=f"recall {K}@{K}",
+        title="Queries unlike the data",
+    )
+    left.grid(alpha=0.3)
+    left.legend()
+    for load, label, colour in zip(loads, ("irli", "k-means"), ("C3", "C0"), strict=True):
+        share = np.sort(load)[::-1] / load.mean()
+        right.plot(np.linspace(0, 100, len(share)), share, color=colour, label=label)
+    right.set(
+        xlabel="buckets, fullest first (%)",
+        ylabel="load / mean load",
+        title="Bucket loads, at the same number of buckets",
+    )
+    right.grid(alpha=0.3)
+    right.legend()
+    figure.savefig(PICTURE, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Fitted indexes that many tests share: nobody may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.register_assert_rewrite("contract", "planted")
+
+from contract import Case  # noqa: E402
+from planted import clusters  # noqa: E402
+
+import irli  # noqa: E402
+from irli import Recipe, VectorIndex  # noqa: E402
+
+METRICS = ("l2", "ip", "cosine")
+
+
+def small_default(**changes: object) -> Recipe:
+    """The default recipe, short."""
+    return irli.recipe("default", **{"epochs": 2, "epoch_size": 2048, "every": 1, **changes})
+
+
+def small_paper(**changes: object) -> Recipe:
+    """The paper's recipe, small: hash start, plain network, least loaded of K."""
+    settings = {
+        "repetitions": 4,
+        "buckets": 24,
+        "hidden": 32,
+        "neighbors": 10,
+        "choices": 4,
+        "epochs": 6,
+        "every": 2,
+        "batch_size": 64,
+    }
+    return irli.recipe("paper", **{**settings, **changes})
+
+
+class _Cases:
+    """Make each case once, when a test first asks for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made: dict[tuple[str, str, str], Case] = {}
+
+    def __call__(self, recipe: str, metric: str, form: str) -> Case:
+        key = (recipe, metric, form)
+        if key not in self.made:
+            self.made[key] = (
+                self._fitted(recipe, metric) if form == "memory" else self._loaded(*key)
+            )
+        return self.made[key]
+
+    def _fitted(self, recipe: str, metric: str) -> Case:
+        rng = np.random.default_rng(7)
+        X = clusters(n_per=25, centres=20, dim=10, spread=0.6, seed=3).points
+        X[10:14] = X[20:24]  # ties
+        X[30:35] = X[40]
+        ids = rng.permutation(10_000_000)[: len(X)] if metric != "cosine" else None
+        index = VectorIndex(metric, recipe=_RECIPES[recipe]())
+        index.fit(X.copy(), ids=ids, threads=1)
+        queries = X[rng.choice(len(X), 37, replace=False)] + rng.normal(size=(37, 10)) * 0.3
+        return Case(
+            index=index,
+            original=index,
+            X=X,
+            ids=np.arange(len(X)) if ids is None else ids,
+            queries=queries.astype(np.float32),
+            metric=metric,
+            bounded=recipe != "paper",
+        )
+
+    def _loaded(self, recipe: str, metric: str, form: str) -> Case:
+        case = self(recipe, metric, "memory")
+        path = self.folder / f"{recipe}-{metric}"
+        if not path.exists():
+            case.index.save(path)
+        return case._replace(index=irli.load(path, mmap=form == "mapped"))
+
+
+_RECIPES: dict[str, Callable[[], Recipe]] = {
+    "default": small_default,
+    "two repetitions": lambda: small_default(repetitions=2, buckets=20),
+    "paper": small_paper,
+}
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> _Cases:
+    """A function (recipe, metric, form) -> Case."""
+    return _Cases(tmp_path_factory.mktemp("indexes"))

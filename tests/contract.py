@@ -1,0 +1,428 @@
+"""What every vector index promises, however it was made and wherever its arrays lie."""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from planted import exact_distances, nearness
+
+import irli
+from irli import Deny, VectorIndex
+
+FEW = settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+
+
+class Case(NamedTuple):
+    """A fitted index with all that is needed to know its right answers."""
+
+    index: VectorIndex
+    original: VectorIndex  # the same index as it came out of fit
+    X: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    queries: NDArray[np.float32]
+    metric: str
+    bounded: bool  # whether the recipe promises a largest load
+
+    def everything(self) -> dict[str, Any]:
+        """Arguments of a search that looks at every item."""
+        return {"threshold": 0.0, "candidates": len(self.X), "min_votes": 1}
+
+    def distances_of(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The exact distances of found ids (n, k), with padding as a search pads."""
+        row_of = {int(id): row for row, id in enumerate(self.ids)}
+        rows = np.array([[row_of.get(int(id), -1) for id in line] for line in ids])
+        assert ((rows >= 0) == (ids >= 0)).all(), "an id came back that no item has"
+        exact = exact_distances(self.queries[: len(ids)], self.X, self.metric)
+        values = np.take_along_axis(exact, np.maximum(rows, 0), axis=1)
+        return np.where(rows >= 0, values, -np.inf if self.metric == "ip" else np.inf)
+
+    def true_distances(self, k: int, allowed: NDArray[np.bool_] | None = None) -> NDArray:
+        """The distances of the right answer, nearest first, without padding."""
+        exact = exact_distances(self.queries, self.X, self.metric)
+        if allowed is not None:
+            exact = exact[:, allowed]
+        order = np.argsort(nearness(exact, self.metric), axis=1)[:, :k]
+        return np.take_along_axis(exact, order, axis=1)
+
+    def check_exact(self, found: Any, k: int, allowed: NDArray[np.bool_] | None = None) -> None:
+        """The answer is the right one, whichever of equally near items it names."""
+        right = self.true_distances(k, allowed)
+        width = right.shape[1]
+        close(found.distances[:, :width], right)
+        close(self.distances_of(found.ids)[:, :width], right)
+        assert (found.ids[:, width:] == -1).all()
+        assert no_duplicates(found.ids)
+        if allowed is not None:
+            assert np.isin(found.ids[found.ids >= 0], self.ids[allowed]).all()
+
+    def recall(self, found: Any, k: int) -> float:
+        """Share of answers that are no farther than the true k-th."""
+        last = nearness(self.true_distances(k), self.metric)[:, -1:]
+        return float((nearness(found.distances, self.metric) <= last + 1e-4).mean())
+
+
+def close(found: NDArray, right: NDArray) -> None:
+    """Equal up to float32 sums."""
+    np.testing.assert_allclose(found, right, rtol=2e-4, atol=2e-4)
+
+
+def no_duplicates(ids: NDArray[np.int64]) -> bool:
+    """Whether no row names an item twice."""
+    return all(len(set(line[line >= 0])) == (line >= 0).sum() for line in ids)
+
+
+def same(one: Any, other: Any) -> None:
+    """Identical answers, to the bit."""
+    np.testing.assert_array_equal(one.ids, other.ids)
+    np.testing.assert_array_equal(one.distances, other.distances)
+
+
+PLANS: list[dict[str, Any]] = [
+    {},
+    {"probes": 1},
+    {"probes": 5, "candidates": 12},
+    {"threshold": 0.01},
+    {"threshold": 1.0},
+    {"probes": 4, "min_votes": 2},
+    {"probes": 6, "candidates": 15, "score": "votes"},
+    {"probes": 6, "candidates": 15, "score": "probability"},
+    {"probes": 6, "candidates": 15, "score": "log-probability"},
+    {"probes": 10_000},
+]
+
+
+class VectorContract:
+    """Inherit, and provide a fixture `case`."""
+
+    # --- shapes and values -----------------------------------------------------------------------
+
+    @pytest.mark.parametrize("plan", PLANS, ids=str)
+    def test_batch_equals_one_by_one(self, case: Case, plan: dict[str, Any]) -> None:
+        batch = case.index.search(case.queries, k=7, **plan)
+        for i, query in enumerate(case.queries):
+            alone = case.index.search(query, k=7, **plan)
+            assert alone.ids.shape == alone.distances.shape == (7,)
+            np.testing.assert_array_equal(alone.ids, batch.ids[i])
+            np.testing.assert_array_equal(alone.distances, batch.distances[i])
+
+    @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 37])
+    @pytest.mark.parametrize("k", [1, 10])
+    def test_shapes_and_types(self, case: Case, count: int, k: int) -> None:
+        found = case.index.search(case.queries[:count], k=k)
+        assert found.ids.shape == found.distances.shape == (count, k)
+        assert found.ids.dtype == np.int64
+        assert found.distances.dtype == np.float32
+        assert found.counts.shape == (count,)
+        distances, ids = found
+        assert distances is found.distances
+        assert ids is found.ids
+
+    @pytest.mark.parametrize("plan", PLANS, ids=str)
+    def test_answers_are_sorted_exact_and_distinct(self, case: Case, plan: dict[str, Any]) -> None:
+        found = case.index.search(case.queries, k=9, **plan)
+        assert (found.counts >= 1).all() or plan.get("min_votes", 1) > 1
+        assert no_duplicates(found.ids)
+        turned = nearness(found.distances, case.metric)
+        assert (turned[:, 1:] >= turned[:, :-1]).all()
+        close(found.distances, case.distances_of(found.ids))
+
+    def test_default_parameters_find_nearly_all(self, case: Case) -> None:
+        assert case.recall(case.index.search(case.queries, k=10), 10) >= 0.8
+
+    @pytest.mark.parametrize("k", [1, 10, 50])
+    def test_exhaustive_search_is_brute_force(self, case: Case, k: int) -> None:
+        found = case.index.search(case.queries, k=k, **case.everything())
+        case.check_exact(found, k)
+        assert case.recall(found, k) == 1.0
+
+    def test_more_k_than_items(self, case: Case) -> None:
+        items = len(case.X)
+        found = case.index.search(case.queries, k=items + 5)
+        assert found.ids.shape == (len(case.queries), items + 5)
+        assert (found.ids[:, items:] == -1).all()
+        worst = -np.inf if case.metric == "ip" else np.inf
+        assert (found.distances[:, items:] == worst).all()
+        whole = case.index.search(case.queries, k=items + 5, **case.everything())
+        assert (whole.counts == items).all()
+        case.check_exact(whole, items)
+
+    def test_more_probes_never_find_less(self, case: Case) -> None:
+        buckets = case.index.stats()["buckets"]
+        recalls = [
+            case.recall(
+                case.index.search(case.queries, k=10, probes=probes, candidates=len(case.X)), 10
+            )
+            for probes in [1, 2, 3, 5, 8, 12, buckets]
+        ]
+        assert recalls == sorted(recalls)
+        assert recalls[-1] == 1.0
+
+    def test_lower_threshold_never_finds_less(self, case: Case) -> None:
+        recalls = [
+            case.recall(
+                case.index.search(case.queries, k=10, threshold=p, candidates=len(case.X)), 10
+            )
+            for p in [1.0, 0.3, 0.1, 0.01, 1e-4, 0.0]
+        ]
+        assert recalls == sorted(recalls)
+        assert recalls[-1] == 1.0
+
+    def test_min_votes_beyond_reach_is_an_empty_answer(self, case: Case) -> None:
+        found = case.index.search(case.queries, k=3, min_votes=1000)
+        assert (found.ids == -1).all()
+        assert not np.isfinite(found.distances).any()
+
+    # --- filters ---------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("plan", [{}, {"probes": 1}, {"threshold": 0.5}], ids=str)
+    def test_filter_forms_agree(self, case: Case, plan: dict[str, Any]) -> None:
+        rng = np.random.default_rng(0)
+        mask = rng.random(len(case.X)) < 0.5
+        by_mask = case.index.search(case.queries, k=10, filter=mask, **plan)
+        assert np.isin(by_mask.ids, case.ids[mask]).all()
+        close(by_mask.distances, case.distances_of(by_mask.ids))
+        for other in (
+            rng.permutation(case.ids[mask]),
+            case.ids[mask].tolist(),
+            np.concatenate([case.ids[mask]] * 2),
+            np.append(case.ids[mask], [-1, -7, 2**62]),
+            case.ids[mask].astype(np.uint64),
+            mask.tolist(),
+            Deny(case.ids[~mask]),
+            Deny(np.append(case.ids[~mask], [-1, 2**62])),
+            Deny(case.ids[~mask].tolist()),
+        ):
+            same(case.index.search(case.queries, k=10, filter=other, **plan), by_mask)
+
+    @pytest.mark.parametrize("empty", [[], np.empty(0, dtype=np.int64), [-1], [2**62]], ids=str)
+    def test_filter_without_items(self, case: Case, empty: Any) -> None:
+        found = case.index.search(case.queries, k=4, filter=empty)
+        assert (found.ids == -1).all()
+        worst = -np.inf if case.metric == "ip" else np.inf
+        assert (found.distances == worst).all()
+
+    def test_filter_of_nothing(self, case: Case) -> None:
+        plain = case.index.search(case.queries, k=4)
+        same(case.index.search(case.queries, k=4, filter=Deny([])), plain)
+        same(case.index.search(case.queries, k=4, filter=case.ids), plain)
+        same(case.index.search(case.queries, k=4, filter=Deny([-1, 2**62])), plain)
+        none = case.index.search(case.queries, k=4, filter=Deny(case.ids))
+        assert (none.ids == -1).all()
+
+    @pytest.mark.parametrize("plan", [{}, {"probes": 1}, {"threshold": 1.0}], ids=str)
+    @pytest.mark.parametrize("count", [1, 2, 7])
+    def test_narrow_filter_returns_all_that_it_allows(
+        self, case: Case, plan: dict[str, Any], count: int
+    ) -> None:
+        rows = np.random.default_rng(count).choice(len(case.X), count, replace=False)
+        found = case.index.search(case.queries, k=10, filter=case.ids[rows], **plan)
+        assert (found.counts == count).all()
+        allowed = np.zeros(len(case.X), dtype=bool)
+        allowed[rows] = True
+        case.check_exact(found, 10, allowed)
+
+    @FEW
+    @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1), k=st.integers(1, 30))
+    def test_exhaustive_search_with_any_filter(
+        self, case: Case, seed: int, share: float, k: int
+    ) -> None:
+        mask = np.random.default_rng(seed).random(len(case.X)) < share
+        found = case.index.search(case.queries, k=k, filter=mask, **case.everything())
+        assert (found.counts == min(k, mask.sum())).all()
+        case.check_exact(found, k, mask)
+
+    # --- threads ---------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("plan", PLANS[:4], ids=str)
+    def test_threads_change_nothing(self, case: Case, plan: dict[str, Any]) -> None:
+        many = np.tile(case.queries, (5, 1))
+        one = case.index.search(many, k=5, threads=1, **plan)
+        for threads in (2, 3, -1, None):
+            same(case.index.search(many, k=5, threads=threads, **plan), one)
+
+    def test_many_threads_at_once(self, case: Case) -> None:
+        rng = np.random.default_rng(1)
+        jobs: list[tuple[NDArray[np.float32], dict[str, Any]]] = []
+        for j in range(64):
+            rows = rng.choice(len(case.queries), int(rng.integers(1, 30)))
+            filter = rng.random(len(case.X)) < 0.3 if j % 3 == 0 else None
+            plan = {**PLANS[j % len(PLANS)], "filter": filter, "threads": 1 + j % 3}
+            jobs.append((case.queries[rows], plan))
+        alone = [case.index.search(q, k=6, **plan) for q, plan in jobs]
+        with ThreadPoolExecutor(8) as pool:
+            together = list(pool.map(lambda job: case.index.search(job[0], k=6, **job[1]), jobs))
+        for one, other in zip(alone, together, strict=True):
+            same(one, other)
+
+    def test_explain_beside_searches(self, case: Case) -> None:
+        alone = case.index.search(case.queries, k=6)
+        with ThreadPoolExecutor(8) as pool:
+            searches = [pool.submit(case.index.search, case.queries, 6) for _ in range(8)]
+            reports = [pool.submit(case.index.explain, case.queries, 6) for _ in range(8)]
+        for search in searches:
+            same(search.result(), alone)
+        for report in reports:
+            np.testing.assert_array_equal(report.result().ids, alone.ids)
+
+    # --- explain ---------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("plan", PLANS, ids=str)
+    def test_explain_tells_what_search_does(self, case: Case, plan: dict[str, Any]) -> None:
+        mask = np.random.default_rng(5).random(len(case.X)) < 0.6
+        stats = case.index.stats()
+        total = stats["repetitions"] * stats["buckets"]
+        for filter in (None, mask):
+            arguments = {**plan, "filter": filter, "threads": 1}
+            found = case.index.search(case.queries, k=6, **arguments)
+            told = case.index.explain(case.queries, k=6, **arguments)
+            np.testing.assert_array_equal(told.ids, found.ids)
+            assert told.probed.shape == told.scanned.shape == (len(case.queries),)
+            assert told.votes.shape == found.ids.shape
+            assert ((1 <= told.probed) & (told.probed <= total)).all()
+            assert (told.candidates <= told.scanned).all()
+            assert (told.scanned <= stats["entries"]).all()
+            assert (told.candidates >= found.counts).all()
+            if plan.get("candidates"):
+                assert (told.candidates <= plan["candidates"]).all()
+            there = told.ids >= 0
+            assert (told.votes[there] >= plan.get("min_votes", 1)).all()
+            assert (told.votes[~there] == 0).all()
+            assert told.router_multiplications == stats["router_multiplications"] > 0
+            assert set(told.seconds) == {"route", "gather", "select", "rerank"}
+            for seconds in told.seconds.values():
+                assert seconds.shape == (len(case.queries),)
+                assert (seconds >= 0).all()
+
+    def test_explain_of_an_exhaustive_search(self, case: Case) -> None:
+        stats = case.index.stats()
+        told = case.index.explain(case.queries, k=6, **case.everything())
+        assert (told.probed == stats["repetitions"] * stats["buckets"]).all()
+        assert (told.scanned == stats["entries"]).all()
+        assert (told.candidates == len(case.X)).all()
+        # Each entry is one vote; here all are read.
+        per_item = stats["entries"] / len(case.X)
+        if per_item == int(per_item):
+            assert (told.votes == per_item).all()
+
+    @pytest.mark.parametrize("probes", [1, 3])
+    def test_explain_counts_the_loads_of_probed_buckets(self, case: Case, probes: int) -> None:
+        # With k = 1 nothing is widened unless all probed buckets are empty.
+        told = case.index.explain(case.queries, k=1, probes=probes)
+        loads = case.index.loads()
+        most = sum(np.sort(part)[-probes:].sum() for part in loads)
+        least = sum(np.sort(part)[:probes].sum() for part in loads)
+        usual = told.probed == probes * len(loads)
+        assert usual.mean() > 0.9
+        assert (told.scanned[usual] <= most).all()
+        assert (told.scanned[usual] >= least).all()
+
+    def test_explain_pads_like_search(self, case: Case) -> None:
+        k = len(case.X) + 3
+        told = case.index.explain(case.queries[:2], k=k)
+        np.testing.assert_array_equal(told.ids, case.index.search(case.queries[:2], k=k).ids)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def test_ids_come_back(self, case: Case) -> None:
+        found = case.index.search(case.X, k=1, **case.everything())
+        if case.metric != "ip":  # of itself an item is the nearest, or as near as its twin
+            case_of_items = case._replace(queries=case.X)
+            close(case_of_items.distances_of(found.ids), np.zeros((len(case.X), 1)))
+            assert (found.ids[:, 0] == case.ids).mean() > 0.95
+        assert np.isin(found.ids, case.ids).all()
+
+    def test_len_contains_repr(self, case: Case) -> None:
+        assert len(case.index) == len(case.X)
+        assert int(case.ids[0]) in case.index
+        assert case.ids[-1] in case.index
+        for stranger in (-1, 2**62, 2**70, "a", None, 0.5):
+            assert stranger not in case.index
+        text = repr(case.index)
+        assert text.startswith(f"VectorIndex(metric={case.metric!r}")
+        assert f"{len(case.X)} items" in text
+
+    def test_stats_and_loads(self, case: Case) -> None:
+        stats, loads = case.index.stats(), case.index.loads()
+        recipe = case.index.recipe
+        assert stats["items"] == len(case.X)
+        assert stats["dim"] == case.X.shape[1]
+        assert stats["metric"] == case.metric
+        assert stats["repetitions"] == recipe.repetitions == len(loads)
+        assert stats["buckets"] == recipe.buckets
+        assert all(len(part) == recipe.buckets for part in loads)
+        assert sum(int(part.sum()) for part in loads) == stats["entries"]
+        assert stats["bytes"] > stats["bytes_vectors"] >= 4 * case.X.size
+        for part, summary in zip(loads, stats["loads"], strict=True):
+            assert summary["max"] == part.max()
+            # Every item is in each repetition, and in no bucket twice.
+            assert len(case.X) <= part.sum() <= len(case.X) * recipe.buckets_per_item
+
+    def test_no_bucket_exceeds_the_bound(self, case: Case) -> None:
+        recipe = case.index.recipe
+        entries = len(case.X) * recipe.buckets_per_item
+        limit = int(np.ceil(recipe.slack * entries / recipe.buckets))
+        if not case.bounded:  # the paper's recipe promises nothing
+            limit = entries
+        assert all(part.max() <= limit for part in case.index.loads())
+
+    def test_history(self, case: Case) -> None:
+        history = case.index.history
+        assert history == case.original.history
+        assert {entry["repetition"] for entry in history} == set(
+            range(case.index.recipe.repetitions)
+        )
+
+    # --- files, and what stays untouched ---------------------------------------------------------
+
+    @pytest.mark.parametrize("plan", PLANS, ids=str)
+    def test_answers_are_those_of_the_original(self, case: Case, plan: dict[str, Any]) -> None:
+        same(
+            case.index.search(case.queries, k=8, **plan),
+            case.original.search(case.queries, k=8, **plan),
+        )
+        assert case.index.defaults == case.original.defaults
+        assert case.index.recipe == case.original.recipe
+
+    def test_save_again_and_load(self, case: Case, tmp_path: Path) -> None:
+        case.index.save(tmp_path / "again")
+        for mmap in (True, False):
+            again = irli.load(tmp_path / "again", mmap=mmap)
+            same(again.search(case.queries, k=8), case.index.search(case.queries, k=8))
+            assert again.stats() == case.index.stats()
+            assert again.history == case.index.history
+
+    def test_tuning_a_loaded_index_is_possible(self, case: Case) -> None:
+        index = copy.copy(case.index)  # shares the arrays, has its own defaults
+        tuned = index.tune(recall=0.8)
+        assert tuned.reached
+        assert index.defaults == tuned.parameters
+
+    def test_searching_changes_no_argument(self, case: Case) -> None:
+        queries, mask = case.queries.copy(), np.ones(len(case.X), dtype=bool)
+        ids = case.ids.copy()
+        case.index.search(queries, k=5, filter=mask)
+        case.index.search(queries, k=5, filter=ids)
+        np.testing.assert_array_equal(queries, case.queries)
+        np.testing.assert_array_equal(ids, case.ids)
+        assert mask.all()
+
+    def test_answers_belong_to_the_caller(self, case: Case) -> None:
+        found = case.index.search(case.queries, k=5)
+        before = found.ids.copy(), found.distances.copy()
+        found.ids[:] = 0
+        found.distances[:] = 0
+        again = case.index.search(case.queries, k=5)
+        np.testing.assert_array_equal(again.ids, before[0])
+        np.testing.assert_array_equal(again.distances, before[1])

@@ -1,0 +1,84 @@
+"""Data whose right answer is known by how it was made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+class Clusters(NamedTuple):
+    """Points around centres that lie at least 10 spreads apart; `owner` is the right bucket."""
+
+    points: Floats
+    owner: Ints
+    centres: Floats
+
+
+def clusters(n_per: int, centres: int, dim: int, spread: float = 0.1, seed: int = 0) -> Clusters:
+    """Make `centres` clusters of `n_per` points each, in random order."""
+    rng = np.random.default_rng(seed)
+    middles = np.empty((0, dim))
+    scale = 2.0
+    while len(middles) < centres:  # rejection: new centres keep their distance
+        scale *= 1.02
+        candidate = rng.normal(size=dim) * scale
+        gaps = np.linalg.norm(middles - candidate, axis=1)
+        if not len(gaps) or gaps.min() > 10 * spread * np.sqrt(dim):
+            middles = np.vstack([middles, candidate])
+    owner = rng.permutation(np.repeat(np.arange(centres), n_per))
+    points = middles[owner] + spread * rng.normal(size=(len(owner), dim))
+    return Clusters(points.astype(np.float32), owner, middles.astype(np.float32))
+
+
+class Shifted(NamedTuple):
+    """Queries that live far from the items and want those of one cluster, by a known map."""
+
+    items: Clusters
+    queries: Floats
+    wants: Ints  # (n,): the cluster whose items each query wants
+    relevance: sp.csr_array
+
+
+def shifted_queries(
+    n_per: int, centres: int, dim: int, n_queries: int, wanted: int, seed: int = 0
+) -> Shifted:
+    """Make queries around points of their own; those around point j want cluster `turn[j]`.
+
+    The map is a shift by one, so that the geometry is of no help: what is near is never wanted.
+    """
+    items = clusters(n_per, centres, dim, seed=seed)
+    rng = np.random.default_rng(seed + 1)
+    source = rng.integers(centres, size=n_queries)
+    wants = (source + 1) % centres
+    far = 40.0 * np.ones(dim)
+    queries = items.centres[source] + far + 0.1 * rng.normal(size=(n_queries, dim))
+    rows = np.repeat(np.arange(n_queries), wanted)
+    columns = np.concatenate(
+        [rng.choice(np.flatnonzero(items.owner == w), wanted, replace=False) for w in wants]
+    )
+    relevance = sp.csr_array(
+        (np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(n_queries, n_per * centres)
+    )
+    return Shifted(items, queries.astype(np.float32), wants, relevance)
+
+
+def exact_distances(queries: NDArray, base: NDArray, metric: str) -> NDArray[np.float64]:
+    """Return what a search reports, (n, N) in float64: smaller is nearer but for "ip"."""
+    q, x = np.asarray(queries, dtype=np.float64), np.asarray(base, dtype=np.float64)
+    if metric == "l2":
+        return ((q[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
+    if metric == "cosine":
+        lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(x, axis=1)[None, :]
+        return 1 - (q @ x.T) / np.where(lengths > 0, lengths, 1)
+    return q @ x.T
+
+
+def nearness(distances: NDArray, metric: str) -> NDArray:
+    """Turn reported distances so that smaller is nearer for every metric."""
+    return -distances if metric == "ip" else distances
