@@ -70,7 +70,7 @@ class Case(NamedTuple):
     def recall(self, found: Any, k: int) -> float:
         """Share of answers that are no farther than the true k-th."""
         last = nearness(self.true_distances(k), self.metric)[:, -1:]
-        return float((nearness(found.distances, self.metric) <= last + 1e-4).mean())
+        return float((nearness(found.distances, self.metric) <= last + 1e-5 + 1e-5 * abs(last)).mean())
 
 
 def close(found: NDArray, right: NDArray) -> None:

@@ -8,6 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.kernels import L2, Frozen
+from irli.partition import Partition
+from irli.router import Router, pack, plain
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -82,3 +86,52 @@ def exact_distances(queries: NDArray, base: NDArray, metric: str) -> NDArray[np.
 def nearness(distances: NDArray, metric: str) -> NDArray:
     """Turn reported distances so that smaller is nearer for every metric."""
     return -distances if metric == "ip" else distances
+
+
+def random_router(
+    dim: int,
+    buckets: int,
+    *,
+    linear: int = 6,
+    hidden: int = 10,
+    rank: int | None = None,
+    seed: int = 0,
+) -> Router:
+    """Return a router of random weights; its logits have the given rank, at most."""
+    rng = np.random.default_rng(seed)
+    features = linear + hidden
+    out = rng.normal(size=(features, buckets))
+    if rank is not None:
+        out = rng.normal(size=(features, rank)) @ rng.normal(size=(rank, buckets)) / rank**0.5
+    return plain(
+        project=rng.normal(size=(dim, features)).astype(np.float32) / dim**0.5,
+        shift=rng.normal(size=features).astype(np.float32),
+        linear=linear,
+        out=out.astype(np.float32),
+        bias=rng.normal(size=buckets).astype(np.float32),
+    )
+
+
+def freeze(
+    routers: list[Router], partitions: list[Partition], vectors: Floats, metric: int = L2
+) -> Frozen:
+    """Put routers of equal shapes and their partitions together as the kernels read them."""
+    lists = [partition.inverted() for partition in partitions]
+    starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
+    return Frozen(
+        **pack(routers),
+        linear=routers[0].linear,
+        depths=routers[0].depths,
+        keeps=routers[0].keeps,
+        offsets=np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)]),
+        items=np.concatenate([items for _, items in lists]),
+        vectors=vectors,
+        metric=metric,
+    )
+
+
+def random_partition(items: int, buckets: int, per_item: int = 1, seed: int = 0) -> Partition:
+    """Put each item into `per_item` buckets, never twice into the same."""
+    rng = np.random.default_rng(seed)
+    order = np.argsort(rng.random((items, buckets)), axis=1)[:, :per_item]
+    return Partition(buckets, order.astype(np.int32))

@@ -176,7 +176,7 @@ def test_recipe_settings_have_types(run: Runner, files: Files, tmp_path: Path) -
         (["--set", "epochs"], ["KEY=VALUE"]),
         (["--recipe", "best"], ["'default', 'paper'"]),
         (["--metric", "l1"], ["'l2', 'ip', 'cosine'"]),
-        (["--device", "toaster"], ["--device", "toaster"]),
+        (["--device", "toaster"], ["device", "toaster"]),
         (["--workers", "0"], ["workers"]),
         (["--limit", "0"], ["--limit"]),
         (["--threads", "0"], ["threads"]),
@@ -207,7 +207,7 @@ def test_build_refuses_files_that_are_no_vectors(run: Runner, files: Files, tmp_
     options = ["--queries", files.queries, "--relevance", tmp_path / "wanted.npz"]
     refused(run("build", files.base, tmp_path / "out", *options), "save_npz")
     with h5py.File(tmp_path / "x.hdf5", "w") as file:
-        file["train"] = file["test"] = np.ones((20, 2))
+        file["train"] = np.ones((20, 2))
     refused(run("build", tmp_path / "x.hdf5", tmp_path / "out"), "--metric")
 
 
@@ -234,7 +234,7 @@ def test_an_interrupted_build_resumes(
         return learn(problem, recipe, number, *rest, **options)
 
     monkeypatch.setattr(repetitions, "learn_repetition", spy)
-    two = ["--set=repetitions=2", "--set=cascade=false"]
+    two = ["--set=repetitions=2"]
     command = ["build", files.base, tmp_path / "out", *TINY, *two]
     stopped = run(*command)
     assert (stopped.code, stopped.out, stopped.err.count("\n")) == (130, "", 1)

@@ -81,7 +81,11 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbors, "_BLOCK_BYTES", 4 * 50 * 3)  # three queries at a time
     seen: list[tuple[int, int]] = []
     parts = exact_neighbors(
-        base, base, 7, rows=np.arange(50), progress=lambda done, total, _: seen.append((done, total))
+        base,
+        base,
+        7,
+        rows=np.arange(50),
+        progress=lambda done, total, _: seen.append((done, total)),
     )
     np.testing.assert_array_equal(parts, whole)
     assert seen[-1] == (17, 17)

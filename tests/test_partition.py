@@ -145,9 +145,7 @@ def test_bounded_spills_as_far_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> N
 
 @FEW
 @given(tables(), st.integers(1, 20), st.integers(0, 2**32 - 1), st.booleans())
-def test_least_loaded_is_the_oracle(
-    affinity: NDArray, choices: int, seed: int, pad: bool
-) -> None:
+def test_least_loaded_is_the_oracle(affinity: NDArray, choices: int, seed: int, pad: bool) -> None:
     items, buckets = affinity.shape
     choices = min(choices, buckets)
     rank = Table(affinity, pad)

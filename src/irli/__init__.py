@@ -4,12 +4,16 @@
 >>> index = irli.VectorIndex("cosine")
 """
 
+import logging
+
 from irli.config import Recipe, recipe
 from irli.errors import IrliError
 from irli.index import load
 from irli.searching import Deny
 from irli.threads import set_threads
 from irli.vectors import SearchResult, VectorIndex
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 

@@ -212,7 +212,7 @@ RECIPES = {
 }
 
 
-def recipe(name: str = "default", **changes: Any) -> Recipe:
+def recipe(name: str = "default", /, **changes: Any) -> Recipe:
     """Return a named recipe with some of its settings changed.
 
     Examples
@@ -233,13 +233,16 @@ def recipe(name: str = "default", **changes: Any) -> Recipe:
 
 
 def buckets_by_work(items: int, dim: int) -> int:
-    """Choose B so that routing is about a third of the work.
+    """Choose B, a power of two, for the least work.
+
+    Routing costs some c B multiplications and scanning p N d / B, for p probes. Their sum is least
+    at B = sqrt(N d p / c), and with the cascade p and c are about equal. Below 16 items a bucket
+    the router has too few examples of each. Measured on 60k to 390k items of 50 to 784 dimensions.
 
     Examples
     --------
-    >>> buckets_by_work(68_728, 384), buckets_by_work(390_000, 50)
-    (4096, 8192)
+    >>> buckets_by_work(68_728, 384), buckets_by_work(390_000, 50), buckets_by_work(10, 3)
+    (4096, 4096, 1)
     """
-    # Measured: ...
-    wanted = 16 * math.sqrt(items)
-    return max(1, min(items // 8 or 1, 1 << round(math.log2(wanted))))
+    wanted = min(math.sqrt(items * dim), items / 16)
+    return max(1, 1 << round(math.log2(max(1.0, wanted))))

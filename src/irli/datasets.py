@@ -37,7 +37,7 @@ _BIN: dict[str, np.dtype[Any]] = {
     ".ibin": np.dtype("<i4"),
 }
 _HDF5 = (".hdf5", ".h5")
-_METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip", "dot": "ip"}
+METRIC_OF = {"euclidean": "l2", "angular": "cosine", "ip": "ip", "dot": "ip"}
 
 StrPath = str | os.PathLike[str]
 
@@ -177,10 +177,10 @@ def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
         check_choice("queries", queries, [key for key in arrays if key.startswith("test")])
         suffix = queries.removeprefix("test")
         distance = str(arrays.attrs.get("distance"))
-        if distance not in _METRICS:
+        if distance not in METRIC_OF:
             raise FormatError(
                 f"{file} must have an attribute 'distance' that is one of "
-                f"{', '.join(map(repr, _METRICS))}. It has {distance!r} instead. "
+                f"{', '.join(map(repr, METRIC_OF))}. It has {distance!r} instead. "
                 "Read its arrays one by one with read_vectors(path, key=...)."
             )
         data = AnnBenchmark(
@@ -188,7 +188,7 @@ def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
             test=_stored(file, arrays, queries),
             neighbors=_stored(file, arrays, "neighbors" + suffix),
             distances=_stored(file, arrays, "distances" + suffix),
-            metric=_METRICS[distance],
+            metric=METRIC_OF[distance],
         )
     _check_agreement(file, data)
     return data

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.checks import check_int
 from irli.kernels import kernel
 from irli.progress import Progress, track
 
@@ -46,7 +47,7 @@ def exact_neighbors(
            [0],
            [1]])
     """
-    found = np.empty((len(queries), k), dtype=np.int64)
+    found = np.empty((len(queries), check_int("k", k, at_least=1)), dtype=np.int64)
     if rows is None:
         rows = np.full(len(queries), -1)
     # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2

@@ -89,8 +89,12 @@ def _learn_in_processes(
                 pool.submit(_learn_one, shared, recipe, r, str(folder), mark, each, device)
                 for r in missing
             ]
-            for job in track(jobs, progress, "repetitions"):
-                job.result()
+            try:
+                for job in track(jobs, progress, "repetitions"):
+                    job.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # or an interrupt would wait for all of them
+                raise
 
 
 def _learn_one(

@@ -91,10 +91,13 @@ class Router(NamedTuple):
         # A constant added to all logits of a query changes no probability.
         weight = (self.coarse - self.coarse.mean(axis=1, keepdims=True)).T.astype(np.float64)
         left, strength, right = np.linalg.svd(weight @ spread, full_matrices=False)
-        used = strength > 1e-6 * strength.max()
-        turn = (axes[:, seen] / np.sqrt(variance[seen])) @ right[used].T
-        scores = left[:, used] * strength[used]
-        depths, keeps = _stages(int(used.sum()), self.buckets)
+        # Features that tell nothing apart stay as zeros: all repetitions have one shape.
+        width = len(centre)
+        turn = np.zeros((width, width))
+        turn[:, : len(right)] = (axes[:, seen] / np.sqrt(variance[seen])) @ right.T
+        scores = np.zeros((self.buckets, width))
+        scores[:, : len(right)] = left * strength
+        depths, keeps = _stages(width, self.buckets)
         return self._replace(
             turn=turn.astype(np.float32),
             turn_shift=(-centre @ turn).astype(np.float32),
@@ -155,27 +158,8 @@ ARRAYS = tuple(name for name in Router._fields if name not in _SHARED)
 
 
 def pack(routers: Sequence[Router]) -> dict[str, NDArray[np.float32]]:
-    """Stack R routers into tensors with a leading axis of length R.
-
-    Cascades may differ in how many features they kept; they are filled up with features that
-    count for nothing.
-    """
-    width = max(len(router.turn_shift) for router in routers)
-    routers = [_widened(router, width) for router in routers]
+    """Stack R routers of one shape into tensors with a leading axis of length R."""
     return {name: np.stack([getattr(router, name) for router in routers]) for name in ARRAYS}
-
-
-def _widened(router: Router, width: int) -> Router:
-    more = width - len(router.turn_shift)
-    if more == 0:
-        return router
-    depths, _ = _stages(width, router.buckets)
-    return router._replace(
-        turn=np.pad(router.turn, ((0, 0), (0, more))),
-        turn_shift=np.pad(router.turn_shift, (0, more)),
-        fine=np.pad(router.fine, ((0, 0), (0, more))),
-        depths=depths,
-    )
 
 
 def unpack(

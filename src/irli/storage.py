@@ -80,7 +80,7 @@ def write_folder(path: str | os.PathLike[str], folder: Folder) -> None:
     """
     root = Path(path)
     _check_folder(folder)
-    _claim(root)
+    claim(root)
     header = {"format": FORMAT, "version": VERSION, "irli": _package_version()}
     with _one_writer(root):
         try:
@@ -236,7 +236,7 @@ def _check_folder(folder: Folder) -> None:
             )
 
 
-def _claim(root: Path) -> None:
+def claim(root: Path) -> None:
     """Make the folder, or refuse one that holds something other than an index."""
     if not root.exists():
         root.mkdir(parents=True, exist_ok=True)

@@ -238,7 +238,7 @@ class Learner:
     def measure(self, epoch: int, loss: float) -> None:
         """Look at the router together with the partition that it was just trained on."""
         self.network.eval()
-        held = torch.from_numpy(np.asarray(self.problem.held_queries)).to(self.device)
+        held = _tensor(self.problem.held_queries).to(self.device)
         with torch.no_grad():
             logits = self.network(held)
         self.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
@@ -284,12 +284,13 @@ def _misses(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray
     cut = recipe.cut or 1.0 / repetition.router.buckets
     missed = np.empty(len(problem.indices), dtype=np.float32)
     assignment = repetition.partition.assignment
+    asking = problem.pair_queries
     step = 2048
     for start in range(0, len(problem.queries), step):
         block = np.asarray(problem.queries[start : start + step])
         probability = np.exp(repetition.router.log_probabilities(block))
         first, last = problem.indptr[start], problem.indptr[start + len(block)]
-        row = problem.pair_queries[first:last] - start
+        row = asking[first:last] - start
         buckets = assignment[problem.indices[first:last]]
         found = np.where(buckets >= 0, probability[row[:, None], buckets], 0.0).sum(axis=1)
         missed[first:last] = cut / (found + cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,6 +115,7 @@ class VectorIndex:
         near = None if neighbors is None else _checked_neighbors(neighbors, count)
         self._ids = np.arange(count) if ids is None else as_ids(ids, count).copy()
         threads = thread_count(threads)
+        learn = _learner(device)
         check_int("workers", workers, at_least=1, owner="fit")
 
         problem, self._held = pose(
@@ -125,13 +127,6 @@ class VectorIndex:
             neighbors=near,
             progress=progress,
         )
-        try:
-            from irli.repetitions import learn  # needs torch, which a search does not
-        except ModuleNotFoundError as error:
-            raise MissingDependency(
-                f"Learning an index needs {error.name}, which is not installed. "
-                "Install it with: pip install 'irli[train]'"
-            ) from error
         repetitions = learn(
             problem,
             recipe,
@@ -145,7 +140,7 @@ class VectorIndex:
         self.history = [entry for repetition in repetitions for entry in repetition.history]
         lists = [repetition.partition.inverted() for repetition in repetitions]
         self._freeze(vectors, [repetition.router for repetition in repetitions], lists)
-        self.tune()
+        self.tuned = self.tune()
         return self
 
     def _freeze(
@@ -445,6 +440,27 @@ class VectorIndex:
                 "Build the index again, or open it with the version of irli that wrote it."
             ) from error
         return index
+
+
+def _learner(device: str) -> Callable[..., list[Any]]:
+    """Return `repetitions.learn`, if torch is there and can use `device`."""
+    try:
+        import torch
+
+        from irli.repetitions import learn
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"Learning an index needs {error.name}, which is not installed. "
+            "Install it with: pip install 'irli[train]'"
+        ) from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidParameter(
+            "The 'device' parameter of fit must be one that torch can use here. "
+            f"Got '{device}' instead: {str(error).splitlines()[0]} Leave it out for the cpu."
+        ) from error
+    return learn
 
 
 def _checked_relevance(relevance: Any, queries: NDArray[np.float32] | None, items: int) -> Any:
