@@ -15,10 +15,8 @@ import serving
 from common import METRIC, ROOT
 
 BARS = {
-    "ood": lambda a: quality.out_of_distribution(a.data, a.seeds),
-    "in-distribution": lambda a: quality.in_distribution(a.data, a.seeds, a.only or list(METRIC)),
+    "compare": lambda a: quality.compare(a.data, a.seeds, a.only or list(METRIC)),
     "votes": lambda a: quality.votes(a.data, a.seeds),
-    "balance": lambda a: quality.balance(a.data),
     "paper": lambda a: paper.learns(a.data),
     "build": lambda a: serving.build(a.data),
     "first-answer": lambda a: serving.first_answer(a.data),
@@ -31,7 +29,7 @@ def main() -> None:
     parser.add_argument("bar", choices=[*BARS, "all"], nargs="?", default="all")
     parser.add_argument("--data", type=Path, default=ROOT.parent.parent / "shared" / "data")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="data sets of in-distribution")
+    parser.add_argument("--only", nargs="*", help="data sets of compare")
     arguments = parser.parse_args()
     for name, run in BARS.items():
         if arguments.bar in (name, "all"):

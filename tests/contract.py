@@ -70,7 +70,9 @@ class Case(NamedTuple):
     def recall(self, found: Any, k: int) -> float:
         """Share of answers that are no farther than the true k-th."""
         last = nearness(self.true_distances(k), self.metric)[:, -1:]
-        return float((nearness(found.distances, self.metric) <= last + 1e-5 + 1e-5 * abs(last)).mean())
+        return float(
+            (nearness(found.distances, self.metric) <= last + 1e-5 + 1e-5 * abs(last)).mean()
+        )
 
 
 def close(found: NDArray, right: NDArray) -> None:
@@ -290,7 +292,7 @@ class VectorContract:
             np.testing.assert_array_equal(told.ids, found.ids)
             assert told.probed.shape == told.scanned.shape == (len(case.queries),)
             assert told.votes.shape == found.ids.shape
-            assert ((1 <= told.probed) & (told.probed <= total)).all()
+            assert ((told.probed >= 1) & (told.probed <= total)).all()
             assert (told.candidates <= told.scanned).all()
             assert (told.scanned <= stats["entries"]).all()
             assert (told.candidates >= found.counts).all()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planted import clusters, exact_distances
 
 import irli
-from irli import Deny, VectorIndex
+from irli import Deny, VectorIndex, kernels
 from irli.errors import (
     DimensionMismatch,
     FormatError,
@@ -397,9 +397,7 @@ def test_more_choices_than_buckets() -> None:
     ],
     ids=str,
 )
-def test_bad_arguments_of_search(
-    index: VectorIndex, arguments: dict[str, Any], name: str
-) -> None:
+def test_bad_arguments_of_search(index: VectorIndex, arguments: dict[str, Any], name: str) -> None:
     for search in (index.search, index.explain):
         with refuses(name):
             search(base()[:3], **arguments)
@@ -417,16 +415,28 @@ def test_numpy_numbers_are_numbers(index: VectorIndex) -> None:
         plain,
         index.search(
             base(),
-            k=np.int32(3),
-            probes=np.int64(2),
-            min_votes=np.uint8(1),
-            candidates=np.int16(9),
+            k=np.int16(3),
+            probes=np.int8(2),
+            min_votes=np.int8(1),
+            candidates=np.uint16(9),
         ),
     )
     same(
         index.search(base(), k=3, threshold=0.5),
         index.search(base(), k=3, threshold=np.float32(0.5)),
     )
+
+
+def test_numpy_numbers_compile_nothing_anew(index: VectorIndex) -> None:
+    """A kernel for each type of k would cost its caller ten seconds of compiling."""
+    index.search(base(), k=3, threads=1)
+    index.explain(base(), k=3)
+    before = {name: len(getattr(kernels, name).signatures) for name in ("search", "shortlist")}
+    index.search(base(), k=np.int16(3), probes=np.int8(2), min_votes=np.int8(1), threads=1)
+    index.explain(base(), k=np.int16(3), candidates=np.uint16(5))
+    index.search(base(), k=3, threshold=np.float16(0.5), threads=1)
+    after = {name: len(getattr(kernels, name).signatures) for name in before}
+    assert after == before
 
 
 def test_numbers_beyond_all_bounds_are_just_large(index: VectorIndex) -> None:

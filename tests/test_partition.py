@@ -72,7 +72,7 @@ def test_bounded_places_all_and_keeps_the_limit(
     limit = capacity(items, buckets, slack)
     loads = np.zeros(buckets, dtype=np.int64)
     chosen = bounded(Table(affinity, pad), items, limit, choices, loads)
-    assert ((0 <= chosen) & (chosen < buckets)).all()
+    assert ((chosen >= 0) & (chosen < buckets)).all()
     np.testing.assert_array_equal(np.bincount(chosen, minlength=buckets), loads)
     assert loads.max() <= limit
 

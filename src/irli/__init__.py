@@ -8,8 +8,8 @@ import logging
 
 from irli.config import Recipe, recipe
 from irli.errors import IrliError
+from irli.filters import Deny
 from irli.index import load
-from irli.searching import Deny
 from irli.threads import set_threads
 from irli.vectors import SearchResult, VectorIndex
 

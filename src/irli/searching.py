@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,19 +90,6 @@ class SearchParameters:
             candidates=max(self.candidates, k) if self.candidates else 0,
             score=SCORES.index(self.score),
         )
-
-
-@dataclass(frozen=True)
-class Deny:
-    """A filter that lets every item through but these.
-
-    Examples
-    --------
-    >>> Deny([3, 4]).ids
-    [3, 4]
-    """
-
-    ids: Any
 
 
 class Explanation(NamedTuple):

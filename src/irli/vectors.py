@@ -15,13 +15,14 @@ from irli.checks import as_ids, as_queries, as_relevance, as_vectors, check_choi
 from irli.config import METRICS, Recipe
 from irli.config import recipe as named_recipe
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+from irli.filters import Ids
 from irli.kernels import DOT, L2, Frozen
 from irli.metrics import load_summary
 from irli.problem import Held, pose
 from irli.progress import Progress
 from irli.router import ARRAYS as ROUTER_ARRAYS
 from irli.router import Router, pack, unpack
-from irli.searching import Deny, Explanation, Searcher, SearchParameters
+from irli.searching import Explanation, Searcher, SearchParameters
 from irli.threads import thread_count
 from irli.tuning import Tuned, tune
 
@@ -113,7 +114,7 @@ class VectorIndex:
         given = None if queries is None else self._prepared(as_vectors(queries, "queries", dim))
         wanted = _checked_relevance(relevance, given, count)
         near = None if neighbors is None else _checked_neighbors(neighbors, count)
-        self._ids = np.arange(count) if ids is None else as_ids(ids, count).copy()
+        self._ids = Ids(np.arange(count) if ids is None else as_ids(ids, count).copy())
         threads = thread_count(threads)
         learn = _learner(device)
         check_int("workers", workers, at_least=1, owner="fit")
@@ -176,8 +177,6 @@ class VectorIndex:
         )
         buckets = len(router.bias)
         self.defaults = SearchParameters(probes=min(8, buckets))
-        order = np.argsort(self._ids)
-        self._id_order = order if not np.array_equal(order, self._ids) else None
 
     def _prepared(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the vectors as the index keeps them: of unit length for cosine."""
@@ -234,7 +233,7 @@ class VectorIndex:
         parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
         plan = parameters.plan(min(k, len(self)))
         distances, items = searcher.search(
-            self._prepared(prepared), plan, self._allowed(filter), thread_count(threads)
+            self._prepared(prepared), plan, self._ids.allowed(filter), thread_count(threads)
         )
         result = SearchResult(*self._padded(distances, items, k))
         return SearchResult(result.distances[0], result.ids[0]) if single else result
@@ -259,8 +258,8 @@ class VectorIndex:
         thread_count(threads)
         parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
         plan = parameters.plan(min(k, len(self)))
-        found = searcher.explain(self._prepared(prepared), plan, self._allowed(filter))
-        return found._replace(ids=self._names(found.ids))
+        found = searcher.explain(self._prepared(prepared), plan, self._ids.allowed(filter))
+        return found._replace(ids=self._ids.names(found.ids))
 
     def _padded(
         self, distances: NDArray[np.float32], items: NDArray[np.int64], k: int
@@ -270,51 +269,10 @@ class VectorIndex:
             distances = 1 + distances
         elif self.metric == "ip":
             distances = -distances
-        ids = self._names(items)
+        ids = self._ids.names(items)
         more = ((0, 0), (0, k - items.shape[1]))
         worst = -np.inf if self.metric == "ip" else np.inf
         return np.pad(distances, more, constant_values=worst), np.pad(ids, more, constant_values=-1)
-
-    def _names(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(items >= 0, self._ids[np.maximum(items, 0)], -1)
-
-    def _allowed(self, filter: Any) -> NDArray[np.bool_]:
-        """Return a boolean for each item, or an empty array to allow all."""
-        if filter is None:
-            return np.empty(0, dtype=bool)
-        if isinstance(filter, Deny):
-            allowed = np.ones(len(self), dtype=bool)
-            allowed[self._rows(filter.ids)] = False
-            return allowed
-        values = np.asarray(filter)
-        if values.dtype == bool:
-            if values.shape != (len(self),):
-                raise InvalidParameter(
-                    f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
-                    f"one for each item. Got shape {values.shape} instead. Or pass allowed ids."
-                )
-            return np.ascontiguousarray(values)
-        allowed = np.zeros(len(self), dtype=bool)
-        allowed[self._rows(values)] = True
-        return allowed
-
-    def _rows(self, ids: Any) -> NDArray[np.int64]:
-        """Return the rows of those of `ids` that the index has."""
-        wanted = np.asarray(ids)
-        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
-            raise InvalidParameter(
-                "The 'filter' parameter must be a 1-D integer array of ids, a boolean array, or "
-                f"irli.Deny(ids). Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
-                "Pass the ids that fit gave to the items."
-            )
-        wanted = wanted.astype(np.int64)
-        if self._id_order is None:
-            return wanted[(wanted >= 0) & (wanted < len(self))]
-        order = self._id_order
-        place = np.minimum(np.searchsorted(self._ids, wanted, sorter=order), len(self) - 1)
-        rows: NDArray[np.int64] = order[place]
-        there: NDArray[np.int64] = rows[self._ids[rows] == wanted]
-        return there
 
     # --- tuning --------------------------------------------------------------------------------
 
@@ -349,7 +307,7 @@ class VectorIndex:
         return len(self._fitted().frozen.vectors)
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, int | np.integer) and len(self._rows([id])) > 0
+        return isinstance(id, int | np.integer) and len(self._ids.rows([id])) > 0
 
     def __repr__(self) -> str:
         if self._searcher is None:
@@ -382,7 +340,7 @@ class VectorIndex:
             "loads": [load_summary(loads) for loads in self.loads()],
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": dataclasses.asdict(self.defaults),
-            "bytes": sum(value.nbytes for value in arrays) + self._ids.nbytes,
+            "bytes": sum(value.nbytes for value in arrays) + self._ids.values.nbytes,
             "bytes_vectors": frozen.vectors.nbytes,
         }
 
@@ -407,7 +365,7 @@ class VectorIndex:
         }
         arrays: dict[str, NDArray[Any]] = {
             "vectors": frozen.vectors,
-            "ids": self._ids,
+            "ids": self._ids.values,
             "offsets": frozen.offsets,
             "items": frozen.items,
             "held_queries": self._held.queries,
@@ -427,7 +385,7 @@ class VectorIndex:
         try:
             index = cls(meta["metric"], recipe=Recipe(**meta["recipe"]))
             index.history = meta["history"]
-            index._ids = arrays["ids"]
+            index._ids = Ids(arrays["ids"])
             index._held = Held(arrays["held_queries"], arrays["held_rows"])
             router = unpack(folder.tensors, meta["linear"], meta["stages"])[0]
             index._set_frozen(
