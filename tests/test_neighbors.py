@@ -78,7 +78,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     base = rng.integers(-9, 9, size=(50, 4)).astype(np.float32)
     whole = exact_neighbors(base, base, 7, rows=np.arange(50))
-    monkeypatch.setattr(neighbors, "_BLOCK_BYTES", 4 * 50 * 3)  # three queries at a time
+    monkeypatch.setattr(neighbors, "_QUERIES", 3)
+    monkeypatch.setattr(neighbors, "_ITEMS", 7)
     seen: list[tuple[int, int]] = []
     parts = exact_neighbors(
         base,

@@ -54,13 +54,13 @@ def test_plain_is_a_softmax(linear: int, hidden: int, buckets: int) -> None:
     np.testing.assert_allclose(routed([model], q)[:, 0], got, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("hidden", [5, 30, 60, 150])
+@pytest.mark.parametrize("hidden", [5, 30, 110])
 def test_cascade_that_keeps_all_buckets_is_plain(
     monkeypatch: pytest.MonkeyPatch, hidden: int
 ) -> None:
     monkeypatch.setattr(router, "STAGES", KEEP_ALL)
     model = random_router(DIM, 200, linear=9, hidden=hidden)
-    cascade = model.cascaded(queries(4000, seed=1))
+    cascade = model.cascaded(queries(1500, seed=1))
     q = queries(25, seed=2)
     right = softmax(model, q)
     np.testing.assert_allclose(cascade.log_probabilities(q), right, rtol=5e-3, atol=5e-3)
@@ -68,15 +68,13 @@ def test_cascade_that_keeps_all_buckets_is_plain(
     assert cascade.depths[-1] <= 9 + hidden
 
 
-@pytest.mark.parametrize("hidden", [5, 30, 60, 150])
-@pytest.mark.parametrize("buckets", [3, 50, 500])
+@pytest.mark.parametrize("hidden", [5, 30, 100])
+@pytest.mark.parametrize("buckets", [3, 50, 200])
 def test_kernel_routes_like_the_router(hidden: int, buckets: int) -> None:
     models = [
         random_router(DIM, buckets, linear=9, hidden=hidden, seed=seed).cascaded(queries(500))
         for seed in range(3)
     ]
-    if len({len(model.turn_shift) for model in models}) > 1:
-        models = models[:1]
     q = queries(21, seed=3)
     got = routed(models, q)
     for r, model in enumerate(models):
@@ -87,11 +85,11 @@ def test_a_cascade_finds_the_best_buckets_of_plain() -> None:
     model = random_router(DIM, 500, linear=9, hidden=40)
     q = queries(200, seed=4)
     best = model.log_probabilities(q).argmax(axis=1)
-    found = model.cascaded(queries(4000, seed=1)).log_probabilities(q).argmax(axis=1)
+    found = model.cascaded(queries(1500, seed=1)).log_probabilities(q).argmax(axis=1)
     assert (found == best).mean() > 0.9
 
 
-@pytest.mark.parametrize("hidden", [5, 30, 60, 150])
+@pytest.mark.parametrize("hidden", [5, 30, 110])
 def test_multiplications(hidden: int) -> None:
     model = random_router(DIM, 200, linear=9, hidden=hidden)
     features = 9 + hidden
@@ -119,16 +117,14 @@ def test_degenerate_samples_make_a_router_all_the_same() -> None:
 # --- packing ---------------------------------------------------------------------------------
 
 
-def cascades(ranks: list[int], buckets: int = 150) -> list[Router]:
-    """Cascades that keep as many features as the ranks say."""
-    models = [
-        random_router(DIM, buckets, linear=9, hidden=120, rank=rank, seed=rank).cascaded(
-            queries(3000)
+def cascades(ranks: list[int], buckets: int = 80) -> list[Router]:
+    """Cascades of which only the first few features, as the ranks say, tell buckets apart."""
+    return [
+        random_router(DIM, buckets, linear=9, hidden=60, rank=rank, seed=rank).cascaded(
+            queries(800)
         )
         for rank in ranks
     ]
-    assert [len(model.turn_shift) for model in models] == ranks
-    return models
 
 
 def test_pack_and_unpack() -> None:
@@ -147,18 +143,15 @@ def test_unpack_names_what_is_missing(name: str) -> None:
         unpack(tensors, 6, [[16, 30]])
 
 
-RANKS = [[30, 30], [40, 39], [39, 40], [30, 50], [50, 30], [20, 110], [110, 20], [12, 30], [30, 12]]
-
-
-@pytest.mark.parametrize("ranks", [*RANKS, [5, 7], [16, 17], [17, 16], [3, 41, 100]], ids=str)
-def test_cascades_of_different_widths_in_one_index(
+@pytest.mark.parametrize("ranks", [[30, 30], [12, 60], [60, 12], [3, 17, 41]], ids=str)
+def test_cascades_of_different_ranks_in_one_index(
     monkeypatch: pytest.MonkeyPatch, ranks: list[int]
 ) -> None:
-    """Each repetition of an index routes as its own router does, before and after saving."""
+    """Each repetition of an index routes as its own router does."""
     models = cascades(ranks)
     X = queries(300, seed=8)
     repetitions = [
-        Repetition(model, random_partition(len(X), 150, seed=r), [])
+        Repetition(model, random_partition(len(X), 80, seed=r), [])
         for r, model in enumerate(models)
     ]
     monkeypatch.setattr("irli.repetitions.learn", lambda *args, **kwargs: repetitions)

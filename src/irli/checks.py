@@ -83,7 +83,7 @@ def as_ids(ids: Any, n: int) -> NDArray[np.int64]:
     >>> as_ids([7, 3, 5], n=3)
     array([7, 3, 5])
     """
-    array = _as_array(ids, "ids")
+    array = as_array(ids, "ids")
     if array.shape != (n,):
         raise InvalidParameter(
             f"The 'ids' parameter must have shape ({n},), one id for each item. "
@@ -138,7 +138,7 @@ def as_relevance(y: Any, n_queries: int, n_items: int) -> sp.csr_array[np.float3
     """
     if sp.issparse(y):
         return _relevance_from_sparse(y, n_queries, n_items)
-    array = _as_array(y, "relevance")
+    array = as_array(y, "relevance")
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidParameter(
             "The 'relevance' parameter must be a sparse array of weights or an integer array of "
@@ -248,7 +248,8 @@ def check_bool(name: str, value: Any, *, owner: str = "") -> bool:
     return value
 
 
-def _as_array(x: Any, name: str) -> NDArray[Any]:
+def as_array(x: Any, name: str) -> NDArray[Any]:
+    """Return `numpy.asarray(x)`, or say which parameter is no array."""
     try:
         return np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -264,7 +265,7 @@ def _as_real(x: Any, name: str) -> NDArray[Any]:
             f"The '{name}' parameter must be a dense array of real numbers. "
             f"Got a sparse {type(x).__name__} instead. Make it dense with .toarray()."
         )
-    array = _as_array(x, name)
+    array = as_array(x, name)
     if array.dtype.kind not in "fiub":
         raise InvalidParameter(
             f"The '{name}' parameter must hold real numbers. "

@@ -112,7 +112,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for field in _COUNTS:
             check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
-        for field in ("buckets", "epoch_size", "mixes"):
+        for field in ("buckets", "epoch_size", "mixes", "linear"):
             check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
         check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
         check_int("seed", self.seed, at_least=0, at_most=2**31 - 1, owner=_OWNER)
@@ -147,8 +147,8 @@ class Recipe:
         buckets = self.buckets or buckets_by_work(items, dim)
         owner = f"a recipe for {items} items"
         check_int("buckets", buckets, at_most=items, owner=owner)
-        named = RECIPES[self.name]
-        if self.choices != named.choices:  # asked for: then it must fit
+        named = RECIPES.get(self.name)
+        if named is None or self.choices != named.choices:  # asked for: then it must fit
             check_int("choices", self.choices, at_most=buckets, owner=f"{owner}, {buckets} buckets")
         return dataclasses.replace(
             self,
@@ -233,7 +233,7 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
 
 
 def buckets_by_work(items: int, dim: int) -> int:
-    """Choose B, a power of two, for the least work.
+    """Choose B, rounded down to a power of two, for the least work.
 
     Routing costs some c B multiplications and scanning p N d / B, for p probes. Their sum is least
     at B = sqrt(N d p / c), and with the cascade p and c are about equal. Below 16 items a bucket
@@ -244,5 +244,5 @@ def buckets_by_work(items: int, dim: int) -> int:
     >>> buckets_by_work(68_728, 384), buckets_by_work(390_000, 50), buckets_by_work(10, 3)
     (4096, 4096, 1)
     """
-    wanted = min(math.sqrt(items * dim), items / 16)
-    return max(1, 1 << round(math.log2(max(1.0, wanted))))
+    wanted = int(min(math.sqrt(items * dim), items / 16))
+    return 1 << max(0, wanted.bit_length() - 1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.checks import as_array
 from irli.errors import InvalidParameter
 
 
@@ -50,7 +51,7 @@ class Ids:
 
     def rows(self, ids: Any) -> NDArray[np.int64]:
         """Return the rows of those of `ids` that there are."""
-        wanted = np.asarray(ids)
+        wanted = as_array(ids, "filter")
         if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
             raise InvalidParameter(
                 "The 'filter' parameter must be a 1-D integer array of ids, a boolean array, or "
@@ -77,7 +78,7 @@ class Ids:
             allowed = np.ones(len(self), dtype=bool)
             allowed[self.rows(filter.ids)] = False
             return allowed
-        values = np.asarray(filter)
+        values = as_array(filter, "filter")
         if values.dtype != bool:
             allowed = np.zeros(len(self), dtype=bool)
             allowed[self.rows(values)] = True

@@ -176,10 +176,14 @@ def _narrow(logits: Any, alive: Any, count: int, keep: int, order: Any) -> int:
     for a in range(count):
         order[a] = logits[alive[a]]
     cut = _kth_largest(order[:count], keep)
+    ties = keep
+    for a in range(count):
+        ties -= logits[alive[a]] > cut
     kept = 0
     for a in range(count):
         bucket = alive[a]
-        if not logits[bucket] < cut and kept < keep:
+        if logits[bucket] > cut or (not logits[bucket] < cut and ties > 0):
+            ties -= not logits[bucket] > cut
             alive[kept] = bucket
             kept += 1
     return kept
@@ -261,16 +265,20 @@ def probe(frozen: Frozen, plan: Plan, row: int, widen: int, scratch: Scratch) ->
     for r in range(repetitions):
         logits = scratch.logits[row, r]
         cut = _cut(logits, plan, widen, scratch.order)
-        left = plan.probes << widen if plan.probes else buckets
         begin, weakest = count, np.float32(0.0)
+        ties = buckets  # of equal buckets, no more than the number of probes asks for
+        if plan.probes > 0:
+            ties = min(plan.probes << widen, buckets)
+            for b in range(buckets):
+                ties -= logits[b] > cut
         for b in range(buckets):
             # Not '>=': a query so large that its logits overflow to NaN still gets an answer.
-            if not logits[b] < cut and left > 0:  # `left`: equal logits do not add probes
+            if logits[b] > cut or (not logits[b] < cut and ties > 0):
+                ties -= not logits[b] > cut
                 scratch.probed[count] = r * buckets + b
                 scratch.values[count] = logits[b]
                 weakest = min(weakest, logits[b])
                 count += 1
-                left -= 1
         for c in range(begin, count):
             if plan.score == VOTES:
                 scratch.values[c] = 1.0
@@ -339,8 +347,8 @@ def select(plan: Plan, found: int, scratch: Scratch) -> int:
     chosen = 0
     for t in range(kept):
         item = touched[t]
-        if scores[item] > cut or (scores[item] == cut and ties > 0):
-            ties -= scores[item] == cut
+        if scores[item] > cut or (not scores[item] < cut and ties > 0):
+            ties -= not scores[item] > cut
             touched[chosen] = item
             chosen += 1
     return chosen

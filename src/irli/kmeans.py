@@ -9,7 +9,7 @@ from torch import Tensor
 
 _ITERATIONS = 10
 _POLISH = 5  # iterations over all centroids after two levels: they win back most of the loss
-_BLOCK = 8192
+_BLOCK = 2048
 _ONE_LEVEL = 4096  # beyond this many centroids two levels cost far less and lose little
 _SAMPLE_PER_CENTROID = 64
 
@@ -85,7 +85,9 @@ def _shares(size: Tensor, count: int) -> Tensor:
 
 
 def _owners(vectors: Tensor, centroids: Tensor) -> Tensor:
+    offset = -centroids.square().sum(dim=1) / 2
     parts = [
-        nearest_centroids(block, centroids, 1)[0][:, 0] for block in torch.split(vectors, _BLOCK)
+        torch.addmm(offset, block, centroids.T).argmax(dim=1)
+        for block in torch.split(vectors, _BLOCK)
     ]
     return torch.cat(parts)

@@ -11,7 +11,8 @@ from irli.checks import check_int
 from irli.kernels import kernel
 from irli.progress import Progress, track
 
-_BLOCK_BYTES = 128 << 20  # the scores of one block of queries against the whole base
+# The scores of a tile stay in the cache between the product and the selection.
+_QUERIES, _ITEMS = 512, 4096
 
 
 def exact_neighbors(
@@ -47,7 +48,7 @@ def exact_neighbors(
            [0],
            [1]])
     """
-    found = np.empty((len(queries), check_int("k", k, at_least=1)), dtype=np.int64)
+    found = np.full((len(queries), check_int("k", k, at_least=1)), -1)
     if rows is None:
         rows = np.full(len(queries), -1)
     # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2
@@ -55,33 +56,30 @@ def exact_neighbors(
     if metric == "l2":
         np.einsum("ij,ij->i", base, base, out=penalty)
         penalty /= 2
-    step = max(1, _BLOCK_BYTES // (4 * len(base)))
-    scores = np.empty((min(step, len(queries)), len(base)), dtype=np.float32)
-    for start in track(range(0, len(queries), step), progress, "exact neighbours"):
-        block = queries[start : start + step]
-        np.matmul(block, base.T, out=scores[: len(block)])
-        end = start + len(block)
-        _best_of_rows(scores[: len(block)], penalty, rows[start:end], found[start:end])
+    for start in track(range(0, len(queries), _QUERIES), progress, "exact neighbours"):
+        part = slice(start, start + _QUERIES)
+        block = queries[part]
+        value = np.full((len(block), k), -np.inf, dtype=np.float32)
+        for low in range(0, len(base), _ITEMS):
+            scores = block @ base[low : low + _ITEMS].T
+            _keep_best(scores, penalty[low : low + _ITEMS], low, rows[part], value, found[part])
     return found
 
 
 @kernel
-def _best_of_rows(scores: Any, penalty: Any, skip: Any, found: Any) -> None:
-    """Write the columns of the largest scores of each row, largest first; ties by column."""
-    k = found.shape[1]
-    value = np.empty(k, dtype=np.float32)
+def _keep_best(scores: Any, penalty: Any, low: int, skip: Any, value: Any, found: Any) -> None:
+    """Put the largest scores of each row among the best so far, largest first; ties by column."""
+    last = found.shape[1] - 1
     for row in range(len(scores)):
-        value[:] = -np.inf
-        found[row] = -1
-        weakest = value[k - 1]
-        for item in range(scores.shape[1]):
-            score = scores[row, item] - penalty[item]
-            if score > weakest and item != skip[row]:
-                place = k - 1
-                while place > 0 and value[place - 1] < score:
-                    value[place] = value[place - 1]
+        weakest = value[row, last]
+        for column in range(scores.shape[1]):
+            score = scores[row, column] - penalty[column]
+            if score > weakest and low + column != skip[row]:
+                place = last
+                while place > 0 and value[row, place - 1] < score:
+                    value[row, place] = value[row, place - 1]
                     found[row, place] = found[row, place - 1]
                     place -= 1
-                value[place] = score
-                found[row, place] = item
-                weakest = value[k - 1]
+                value[row, place] = score
+                found[row, place] = low + column
+                weakest = value[row, last]

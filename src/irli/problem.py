@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.config import Recipe
+from irli.errors import InvalidParameter
 from irli.neighbors import exact_neighbors
 from irli.progress import Progress
 
@@ -201,7 +202,15 @@ def _ask(
     progress: Progress,
 ) -> tuple[_Part, tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Return the given queries as a part of the training, and the held-out ones with answers."""
-    held, rows = _split(len(queries), rng)
+    useful = np.arange(len(queries))
+    if relevance is not None:
+        useful = np.flatnonzero(np.diff(relevance.indptr))  # who wants nothing teaches nothing
+        if len(useful) == 0:
+            raise InvalidParameter(
+                "The 'relevance' parameter must name an item for at least one query. "
+                "Got none at all. Leave it out to learn from the nearest neighbours."
+            )
+    held, rows = (useful[part] for part in _split(len(useful), rng))
     if relevance is None:
         count = min(recipe.neighbors, len(items))
         wanted = exact_neighbors(queries, items, count, metric, progress=progress)
@@ -213,7 +222,6 @@ def _ask(
         asked = np.concatenate([queries[rows], mixed])
         part = _Part(asked, np.full(len(asked), -1), lengths, indices, weights, 1.0)
         return part, (queries[held], wanted[held, :_HELD_WANTED])
-    rows = rows[np.diff(relevance.indptr)[rows] > 0]  # who wants nothing teaches nothing
     chosen = relevance[rows]
     part = _Part(
         queries[rows],

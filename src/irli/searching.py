@@ -60,15 +60,15 @@ class SearchParameters:
                 f"Got probes={probes!r} and threshold={threshold!r}. Leave out one of them."
             )
         if probes is not None:
-            probes = check_int("probes", probes, at_least=1, owner="search")
+            probes = _count("probes", probes)
         elif threshold is not None:
             threshold = check_float("threshold", threshold, at_least=0.0, at_most=1.0)
         else:
             probes, threshold = self.probes, self.threshold
         if min_votes is not None:
-            check_int("min_votes", min_votes, at_least=1, owner="search")
+            min_votes = _count("min_votes", min_votes)
         if candidates is not None:
-            check_int("candidates", candidates, at_least=1, owner="search")
+            candidates = _count("candidates", candidates)
         if score is not None:
             check_choice("score", score, SCORES, owner="search")
         return SearchParameters(
@@ -90,6 +90,11 @@ class SearchParameters:
             candidates=max(self.candidates, k) if self.candidates else 0,
             score=SCORES.index(self.score),
         )
+
+
+def _count(name: str, value: int) -> int:
+    """Check a count; more than there can be of anything is as good as all."""
+    return min(check_int(name, value, at_least=1, owner="search"), 2**31 - 1)
 
 
 class Explanation(NamedTuple):

@@ -46,7 +46,8 @@ class Validation:
         """Tell whether `new` finds at least as much as `old` when as many items are scanned."""
         order = np.sort(log_probabilities, axis=None)[::-1]
         before = self._best(log_probabilities, old)[self.wanted]
-        budget = _scanned(log_probabilities, old, float(np.quantile(before, 1 - _RECALL)))
+        cut = float(np.quantile(before, 1 - _RECALL, method="lower"))
+        budget = _scanned(log_probabilities, old, cut)
         low, high = 0, len(order) - 1  # bisect for the cut at which `new` scans as much
         while low < high:
             middle = (low + high + 1) // 2
@@ -55,7 +56,7 @@ class Validation:
             else:
                 high = middle - 1
         after = self._best(log_probabilities, new)[self.wanted]
-        return bool((after >= order[low]).mean() >= _RECALL)
+        return bool((after >= order[low]).mean() >= (before >= cut).mean())
 
     def _best(
         self, log_probabilities: NDArray[np.float32], partition: Partition

@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli import storage
-from irli.checks import as_ids, as_queries, as_relevance, as_vectors, check_choice, check_int
+from irli.checks import (
+    as_array,
+    as_ids,
+    as_queries,
+    as_relevance,
+    as_vectors,
+    check_choice,
+    check_int,
+)
 from irli.config import METRICS, Recipe
 from irli.config import recipe as named_recipe
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
@@ -64,6 +72,7 @@ class VectorIndex:
     def __init__(self, metric: str = "l2", *, recipe: str | Recipe = "default") -> None:
         self.metric = check_choice("metric", metric, METRICS, owner="VectorIndex")
         self.recipe = recipe if isinstance(recipe, Recipe) else named_recipe(recipe)
+        self._asked = self.recipe  # `fit` fills in what depends on its data
         self.history: list[dict[str, Any]] = []
         self._searcher: Searcher | None = None
 
@@ -110,16 +119,16 @@ class VectorIndex:
         if borrowed and not isinstance(X, np.memmap):
             vectors = vectors.copy()  # what the caller does to X later must not change answers
         count, dim = vectors.shape
-        recipe = self.recipe.resolved(count, dim)
+        recipe = self._asked.resolved(count, dim)
         given = None if queries is None else self._prepared(as_vectors(queries, "queries", dim))
         wanted = _checked_relevance(relevance, given, count)
         near = None if neighbors is None else _checked_neighbors(neighbors, count)
-        self._ids = Ids(np.arange(count) if ids is None else as_ids(ids, count).copy())
+        named = Ids(np.arange(count) if ids is None else as_ids(ids, count).copy())
         threads = thread_count(threads)
         learn = _learner(device)
         check_int("workers", workers, at_least=1, owner="fit")
 
-        problem, self._held = pose(
+        problem, held = pose(
             vectors,
             self.metric,
             recipe,
@@ -137,7 +146,7 @@ class VectorIndex:
             checkpoint=checkpoint,
             progress=progress,
         )
-        self.recipe = recipe
+        self.recipe, self._ids, self._held = recipe, named, held
         self.history = [entry for repetition in repetitions for entry in repetition.history]
         lists = [repetition.partition.inverted() for repetition in repetitions]
         self._freeze(vectors, [repetition.router for repetition in repetitions], lists)
@@ -182,8 +191,11 @@ class VectorIndex:
         """Return the vectors as the index keeps them: of unit length for cosine."""
         if self.metric != "cosine":
             return vectors
-        length = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return (vectors / np.where(length > 0, length, 1)).astype(np.float32, copy=False)
+        # Squares of tiny or huge numbers leave the range of float32: scale first.
+        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+        scaled = vectors / np.where(largest > 0, largest, 1)
+        length = np.linalg.norm(scaled, axis=1, keepdims=True)
+        return (scaled / np.where(length > 0, length, 1)).astype(np.float32, copy=False)
 
     # --- searching -----------------------------------------------------------------------------
 
@@ -229,7 +241,7 @@ class VectorIndex:
         """
         searcher = self._fitted()
         prepared, single = as_queries(queries, searcher.frozen.vectors.shape[1])
-        check_int("k", k, at_least=1, owner="search")
+        k = check_int("k", k, at_least=1, owner="search")
         parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
         plan = parameters.plan(min(k, len(self)))
         distances, items = searcher.search(
@@ -254,12 +266,14 @@ class VectorIndex:
         """Report what a search with these arguments does; queries run one by one on one thread."""
         searcher = self._fitted()
         prepared, _ = as_queries(queries, searcher.frozen.vectors.shape[1])
-        check_int("k", k, at_least=1, owner="explain")
+        k = check_int("k", k, at_least=1, owner="explain")
         thread_count(threads)
         parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
         plan = parameters.plan(min(k, len(self)))
         found = searcher.explain(self._prepared(prepared), plan, self._ids.allowed(filter))
-        return found._replace(ids=self._ids.names(found.ids))
+        more = ((0, 0), (0, k - plan.k))
+        ids = np.pad(self._ids.names(found.ids), more, constant_values=-1)
+        return found._replace(ids=ids, votes=np.pad(found.votes, more))
 
     def _padded(
         self, distances: NDArray[np.float32], items: NDArray[np.int64], k: int
@@ -307,7 +321,10 @@ class VectorIndex:
         return len(self._fitted().frozen.vectors)
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, int | np.integer) and len(self._ids.rows([id])) > 0
+        self._fitted()
+        if not isinstance(id, int | np.integer) or not -(2**63) <= id < 2**63:
+            return False
+        return len(self._ids.rows([id])) > 0
 
     def __repr__(self) -> str:
         if self._searcher is None:
@@ -433,8 +450,17 @@ def _checked_relevance(relevance: Any, queries: NDArray[np.float32] | None, item
 
 
 def _checked_neighbors(neighbors: Any, items: int) -> NDArray[np.int64]:
-    """Check neighbours of the items by the rules of a relevance, and drop each item itself."""
-    near = np.array(neighbors, dtype=np.int64, ndmin=2)
-    as_relevance(near, items, items)
-    near[near == np.arange(items)[:, None]] = -1
-    return near
+    """Check the neighbours of the items, and drop each item itself."""
+    near = as_array(neighbors, "neighbors")
+    if near.dtype.kind not in "iu" or near.ndim != 2 or len(near) != items or near.size == 0:
+        raise InvalidParameter(
+            f"The 'neighbors' parameter of fit must be an integer array of shape ({items}, j), the "
+            f"nearest items of each item. Got dtype {near.dtype} of shape {near.shape} instead. "
+            "Leave it out to have them computed."
+        )
+    if near.max() >= items or near.min() < -1:
+        raise InvalidParameter(
+            f"The 'neighbors' parameter of fit must hold rows from 0 to {items - 1}, or -1 as "
+            f"padding. Got {near.min()} to {near.max()} instead. Number the items from 0 up."
+        )
+    return np.where(near == np.arange(items)[:, None], -1, near).astype(np.int64)
