@@ -83,6 +83,13 @@ class Scratch(NamedTuple):
     clock: NDArray[np.int64]  # (1,): the number of the query
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written: mapped or not, kernels are compiled for one type."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 BLOCK = 8  # queries routed together: each weight that is read serves all of them
 
 

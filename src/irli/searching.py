@@ -15,7 +15,7 @@ from irli import kernels
 from irli.checks import check_choice, check_float, check_int
 from irli.config import SCORES
 from irli.errors import InvalidParameter
-from irli.kernels import Frozen, Plan, Scratch
+from irli.kernels import Frozen, Plan, Scratch, read_only
 from irli.threads import Reserve, run_all
 
 _PIECES = 4  # pieces of a batch for each thread: the last thread waits for a quarter at most
@@ -118,7 +118,11 @@ class Searcher:
     """A frozen index with scratch memory for any number of threads."""
 
     def __init__(self, frozen: Frozen) -> None:
-        self.frozen = frozen
+        fields: dict[str, Any] = frozen._asdict()
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                fields[name] = read_only(value)
+        self.frozen = frozen = Frozen(**fields)
         self._reserve: Reserve[Scratch] = Reserve(lambda: kernels.make_scratch(frozen))
 
     def search(
@@ -130,6 +134,7 @@ class Searcher:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return kernel distances and item rows (n, k), -1 where there are fewer."""
         count = len(queries)
+        queries, allowed = read_only(queries), read_only(allowed)
         distances = np.empty((count, plan.k), dtype=np.float32)
         items = np.empty((count, plan.k), dtype=np.int64)
         pieces = 1 if threads == 1 else threads * _PIECES
@@ -150,6 +155,7 @@ class Searcher:
     ) -> Explanation:
         """Run the stages one by one with a clock between them; `ids` are item rows."""
         count, frozen = len(queries), self.frozen
+        queries, allowed = read_only(queries), read_only(allowed)
         items = np.empty((count, plan.k), dtype=np.int64)
         votes = np.zeros((count, plan.k), dtype=np.int32)
         distances = np.empty(plan.k, dtype=np.float32)

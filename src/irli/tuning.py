@@ -23,6 +23,8 @@ _STRIDES = 16  # from the least work to all of it
 _STEPS = 6  # of a bisection within a stride
 _REPEATS = 3  # of a timing
 _VOTING = 3  # repetitions from which on scores choose the candidates
+_CANDIDATES = (4, 16, 64, 256)  # how many, in multiples of k
+_GAIN = 1e-3  # of recall, that a stride must bring
 
 
 class Tuned(NamedTuple):
@@ -68,21 +70,19 @@ Family = Callable[[float], SearchParameters]
 
 def _families(searcher: Searcher, k: int) -> Iterator[Family]:
     repetitions, buckets = searcher.frozen.bias.shape
-    items = len(searcher.frozen.vectors)
-    limits: list[int | None] = [None]
+    yield partial(_by_threshold, None)
+    yield partial(_by_probes, buckets)
     if repetitions >= _VOTING:
-        limits += [c for c in (k * 2**j for j in range(1, 12)) if c < items]
-    for candidates in limits:
-        yield partial(_by_threshold, candidates)
-        yield partial(_by_probes, candidates, buckets)
+        for factor in _CANDIDATES:
+            yield partial(_by_threshold, factor * k)
 
 
 def _by_threshold(candidates: int | None, dial: float) -> SearchParameters:
     return SearchParameters(threshold=10.0 ** (-8 * dial), candidates=candidates)
 
 
-def _by_probes(candidates: int | None, buckets: int, dial: float) -> SearchParameters:
-    return SearchParameters(probes=max(1, round(buckets**dial)), candidates=candidates)
+def _by_probes(buckets: int, dial: float) -> SearchParameters:
+    return SearchParameters(probes=max(1, round(buckets**dial)))
 
 
 def _cheapest(trial: _Trial, family: Family, recall: float) -> tuple[SearchParameters, bool]:
@@ -90,10 +90,14 @@ def _cheapest(trial: _Trial, family: Family, recall: float) -> tuple[SearchParam
 
     Strides come from the cheap side, so that all items are scanned only if nothing less will do.
     """
+    found = 0.0
     for stride in range(_STRIDES + 1):
-        high = stride / _STRIDES
-        if trial.recall(family(high)) >= recall:
+        high, before = stride / _STRIDES, found
+        found = trial.recall(family(high))
+        if found >= recall:
             break
+        if family(high).candidates and before > 0.5 and found < before + _GAIN:
+            return family(high), False  # the limit on candidates holds it back, not the probing
     else:
         return family(1.0), False
     low = max(0.0, high - 1 / _STRIDES)
