@@ -120,7 +120,7 @@ def irli_curve(index: irli.VectorIndex, queries: Queries, settings: list[dict[st
     return curve
 
 
-def thresholds(low: float = 3e-4, high: float = 0.15, count: int = 12) -> list[dict[str, Any]]:
+def thresholds(low: float = 2e-5, high: float = 0.15, count: int = 14) -> list[dict[str, Any]]:
     """Return search settings from few to many probed buckets."""
     return [{"threshold": float(t)} for t in np.geomspace(high, low, count)]
 

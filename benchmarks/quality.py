@@ -33,8 +33,8 @@ VOTING = {"repetitions": 8, "buckets_per_item": 1, "buckets": 1024, "epochs": 4}
 
 def compare(data: Path, seeds: int, names: list[str]) -> None:
     """Bars 1 to 3: work against IVFFlat, queries like and unlike the data, and the load bound."""
-    works, bounds = [], []
     for name in names:
+        works, bounds = [], []
         base, test = load(data, name)
         asked = {"test": test[:2000]}
         if name != "fashion":
@@ -53,8 +53,8 @@ def compare(data: Path, seeds: int, names: list[str]) -> None:
             ]
             ours = [irli_curve(index, asked["test_ood"], thresholds()) for index in indexes]
             works += _rows(f"{name} test_ood, learned from queries", yardstick["test_ood"], ours)
-        _show(works, bounds)  # after each data set: a run takes its time
-    keep("compare", {"work": works, "balance": bounds})
+        _show(works, bounds)
+        keep(f"compare-{name}", {"work": works, "balance": bounds})
 
 
 def fit(name: str, base: np.ndarray, **arguments: Any) -> irli.VectorIndex:

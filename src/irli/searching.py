@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray

@@ -23,8 +23,8 @@ _STRIDES = 16  # from the least work to all of it
 _STEPS = 6  # of a bisection within a stride
 _REPEATS = 3  # of a timing
 _VOTING = 3  # repetitions from which on scores choose the candidates
-_CANDIDATES = (4, 16, 64, 256)  # how many, in multiples of k
-_GAIN = 1e-3  # of recall, that a stride must bring
+_CANDIDATES = (4, 16, 64, 256, 1024)  # how many, in multiples of k
+_LEAST = 1e-5  # the least threshold by which candidates are gathered
 
 
 class Tuned(NamedTuple):
@@ -44,15 +44,15 @@ def tune(searcher: Searcher, held: Held, metric: str, recall: float, k: int) -> 
     k = min(k, len(vectors))
     truth = exact_neighbors(held.queries, vectors, k, metric, rows=held.rows)
     trial = _Trial(searcher, held, truth)
-    outcomes = []
-    for family in _families(searcher, k):
-        parameters, reached = _cheapest(trial, family, recall)
-        outcomes.append(
-            Tuned(parameters, trial.recall(parameters), trial.seconds(parameters), reached)
-        )
-    good = [outcome for outcome in outcomes if outcome.reached]
-    if good:
-        return min(good, key=lambda outcome: outcome.seconds)
+    outcomes: list[Tuned] = []
+    for families in _families(searcher, k):
+        for family in families:
+            parameters, reached = _cheapest(trial, family, recall)
+            found, seconds = trial.recall(parameters), trial.seconds(parameters)
+            outcomes.append(Tuned(parameters, found, seconds, reached))
+        good = [outcome for outcome in outcomes if outcome.reached]
+        if good:
+            return min(good, key=lambda outcome: outcome.seconds)
     best = max(outcomes, key=lambda outcome: outcome.recall)
     log.warning(
         "tune: recall %.3f at k=%d is out of reach; the best is %.3f, which is now the default. "
@@ -68,17 +68,20 @@ def tune(searcher: Searcher, held: Held, metric: str, recall: float, k: int) -> 
 Family = Callable[[float], SearchParameters]
 
 
-def _families(searcher: Searcher, k: int) -> Iterator[Family]:
+def _families(searcher: Searcher, k: int) -> Iterator[list[Family]]:
+    """Yield families to compare, and others in case that none of these reaches the recall."""
     repetitions, buckets = searcher.frozen.bias.shape
-    yield partial(_by_threshold, None)
-    yield partial(_by_probes, buckets)
     if repetitions >= _VOTING:
-        for factor in _CANDIDATES:
-            yield partial(_by_threshold, factor * k)
+        yield [partial(_by_score, factor * k) for factor in _CANDIDATES]
+    yield [_by_threshold, partial(_by_probes, buckets)]
 
 
-def _by_threshold(candidates: int | None, dial: float) -> SearchParameters:
-    return SearchParameters(threshold=10.0 ** (-8 * dial), candidates=candidates)
+def _by_score(candidates: int, dial: float) -> SearchParameters:
+    return SearchParameters(threshold=_LEAST**dial, candidates=candidates)
+
+
+def _by_threshold(dial: float) -> SearchParameters:
+    return SearchParameters(threshold=1e-8**dial)
 
 
 def _by_probes(buckets: int, dial: float) -> SearchParameters:
@@ -90,14 +93,10 @@ def _cheapest(trial: _Trial, family: Family, recall: float) -> tuple[SearchParam
 
     Strides come from the cheap side, so that all items are scanned only if nothing less will do.
     """
-    found = 0.0
     for stride in range(_STRIDES + 1):
-        high, before = stride / _STRIDES, found
-        found = trial.recall(family(high))
-        if found >= recall:
+        high = stride / _STRIDES
+        if trial.recall(family(high)) >= recall:
             break
-        if family(high).candidates and before > 0.5 and found < before + _GAIN:
-            return family(high), False  # the limit on candidates holds it back, not the probing
     else:
         return family(1.0), False
     low = max(0.0, high - 1 / _STRIDES)
