@@ -24,7 +24,7 @@ def learns(data: Path) -> None:
     base, _ = load(data, "glove")
     sample = np.random.default_rng(0).permutation(len(base))[:ITEMS]
     index = irli.VectorIndex("cosine", recipe=irli.recipe("paper", **SCALED))
-    index.fit(base[sample], progress=True)
+    index.fit(base[sample])
     head = ["repetition", "epoch", "loss", "moved", "recall", "affinity", "load std", "max/mean"]
     table(
         head,

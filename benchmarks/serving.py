@@ -39,6 +39,7 @@ def build(data: Path) -> None:
 def first_answer(data: Path) -> None:
     """Bar 6: from the start of a process to its first answer, with nothing heavy imported."""
     base, queries = load(data, "wordnet")
+    base = base[:20_000]
     recipe = irli.recipe("default", epochs=1, epoch_size=4096, training_points=4096)
     with tempfile.TemporaryDirectory() as folder:
         irli.VectorIndex("cosine", recipe=recipe).fit(base).save(folder)
@@ -66,7 +67,7 @@ def two_threads(data: Path) -> None:
     for name in ("glove", "wordnet"):
         base, queries = load(data, name)
         batch = np.resize(queries.vectors, (BATCH, base.shape[1]))
-        recipe = irli.recipe("default", epochs=1, epoch_size=8192, training_points=8192)
+        recipe = irli.recipe("default", epochs=1, epoch_size=8192, training_points=2048)
         index = irli.VectorIndex(METRIC[name], recipe=recipe).fit(base)
         seconds = {1: [], 2: []}
         index.search(batch[:100])

@@ -291,9 +291,9 @@ def harmful(monkeypatch: pytest.MonkeyPatch) -> list[Partition]:
     real = Learner._new_partition
     started: list[Partition] = []
 
-    def shuffled(self: Learner, first: Any = None) -> Partition:
-        if first is not None:  # the second bucket at the start
-            started.append(real(self, first=first))
+    def shuffled(self: Learner, rank: Any, first: Any = None) -> Partition:
+        if first is not None and not started:  # the second bucket at the start
+            started.append(real(self, rank, first))
             return started[-1]
         rows = np.random.default_rng(0).permutation(len(self.partition.assignment))
         return Partition(self.partition.buckets, self.partition.assignment[rows])

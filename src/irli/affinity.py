@@ -7,6 +7,7 @@ an item that needs more of its ranking, because those buckets are full, gets the
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -65,8 +66,9 @@ class Affinity:
 
     def complementing(self, held: NDArray[np.int32]) -> Affinity:
         """Rank second buckets: what counts is who would miss the item in the bucket it has."""
-        self.held = held
-        return self
+        other = copy(self)
+        other.held = held
+        return other
 
     def __call__(self, items: NDArray[np.int64], count: int) -> Best:
         """Return the best buckets (n, count) of `items`, and best minus second-best affinity."""

@@ -127,7 +127,8 @@ class Learner:
             self.network.warm_start(centroids, inner_product, pairs, queries)
         self.network.to(self.device)
         if recipe.buckets_per_item > 1:
-            self.partition = self._new_partition(first=self.partition.assignment[:, 0])
+            first = self.partition.assignment[:, 0]
+            self.partition = self._new_partition(self._affinity(), first)
 
     def _first_partition(self, centroids: Tensor) -> Partition:
         """Assign every item to the nearest centroid that has room."""
@@ -198,21 +199,34 @@ class Learner:
     # --- re-partitioning -----------------------------------------------------------------------
 
     def repartition(self) -> tuple[float, bool]:
-        """Move the items to the buckets that they have most affinity to; return (moved, kept)."""
-        new = self._new_partition()
+        """Move the items to the buckets that they have most affinity to; return (moved, kept).
+
+        What validation turns down may be a good first bucket lost: then only the second ones move.
+        """
+        rank = self._affinity()
+        new = self._new_partition(rank)
+        kept = self._helps(new)
+        if not kept and self.recipe.buckets_per_item > 1:
+            new = self._new_partition(rank, first=self.partition.assignment[:, 0])
+            kept = self._helps(new)
         moved = new.moved_from(self.partition)
-        kept = True
-        if self.recipe.keep == "validated":
-            kept = self.validation.not_worse(self.log_probabilities, new, self.partition)
         if kept:
             self.partition = new
         return moved, kept
 
-    def _new_partition(self, first: NDArray[np.int32] | None = None) -> Partition:
+    def _helps(self, new: Partition) -> bool:
+        if self.recipe.keep == "always":
+            return True
+        return self.validation.not_worse(self.log_probabilities, new, self.partition)
+
+    def _affinity(self) -> Affinity:
+        strangers = self.queries[torch.from_numpy(self.problem.rows < 0)]
+        return Affinity(self.network, self.items, strangers, self.wanted_by, self.recipe)
+
+    def _new_partition(self, rank: Affinity, first: NDArray[np.int32] | None = None) -> Partition:
+        """Assign all items anew, or only their second buckets where the `first` are given."""
         recipe, count = self.recipe, len(self.items)
         buckets = self.partition.buckets
-        strangers = self.queries[torch.from_numpy(self.problem.rows < 0)]
-        rank = Affinity(self.network, self.items, strangers, self.wanted_by, recipe)
         if recipe.repartition == "least-loaded":
             chosen = least_loaded(rank, count, buckets, recipe.choices, self.rng)
             return Partition(buckets, chosen[:, None])
