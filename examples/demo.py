@@ -8,11 +8,11 @@ from pathlib import Path
 import faiss
 import matplotlib.pyplot as plt
 import numpy as np
-from samples import load_glove, load_wordnet
 
 import irli
 from irli.metrics import recall
 from irli.neighbors import exact_neighbors
+from samples import load_glove, load_wordnet
 
 PICTURE = Path("demo.png")
 K = 10
