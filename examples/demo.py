@@ -139,6 +139,8 @@ def draw(ours: np.ndarray, theirs: np.ndarray, loads: list[np.ndarray]) -> None:
         ylabel=f"recall {K}@{K}",
         title="Queries unlike the data",
     )
+    left.set_xticks([500, 1000, 2000, 5000], labels=["500", "1,000", "2,000", "5,000"])
+    left.minorticks_off()
     left.grid(alpha=0.3)
     left.legend()
     for load, label, colour in zip(loads, ("irli", "k-means"), ("C3", "C0"), strict=True):
