@@ -64,7 +64,8 @@ def fit(name: str, base: np.ndarray, **arguments: Any) -> irli.VectorIndex:
     recipe = irli.recipe("default", **arguments)
     index = irli.VectorIndex(METRIC[name], recipe=recipe).fit(base, **given)
     taken = time.perf_counter() - started
-    say(f"irli on {name} {arguments}, {given['queries'] is not None=}: {taken:.0f} s")
+    taught = "base and queries" if given["queries"] is not None else "base"
+    say(f"irli on {name} {arguments}, learned from the {taught}: {taken:.0f} s")
     return index
 
 
