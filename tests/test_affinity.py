@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 import irli
 from irli import affinity as module
 from irli.affinity import Affinity
+from irli.inputs import Inputs
 from irli.network import RouterNetwork
+from irli.partition import bounded, capacity, least_loaded
 
 N, STRANGERS, DIM = 70, 30, 6
 OWN = module._OWN_WEIGHT
@@ -41,12 +43,13 @@ class World:
         self.held = rng.integers(buckets, size=N).astype(np.int32)
 
     def affinity(self, recipe: irli.Recipe) -> Affinity:
-        return Affinity(self.network, self.items, self.strangers, self.wanted_by, recipe)
+        askers = Inputs(torch.cat([self.items, self.strangers]).numpy())
+        return Affinity(self.network, 0, askers, self.wanted_by, recipe)
 
     def chances(self, cut: float) -> NDArray[np.float64]:
         """(N + strangers, B): what each f says, dense."""
         with torch.no_grad():
-            logits = self.network(torch.cat([self.items, self.strangers])).double().numpy()
+            logits = self.network(torch.cat([self.items, self.strangers]))[:, 0].double().numpy()
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         return p if cut == 0 else p / (p + cut)
@@ -179,3 +182,130 @@ def test_ranking_leaves_no_trace() -> None:
             alone, _ = rank(np.array([item]), 10)
             among, _ = rank(np.arange(N), 10)
             np.testing.assert_array_equal(alone[0], among[item])
+
+
+# --- items without vectors -------------------------------------------------------------------
+
+
+class Strange:
+    """Items that are no points: sparse queries, two heads, and what each query wants."""
+
+    def __init__(self, buckets: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        self.buckets = buckets
+        self.network = RouterNetwork(DIM, 0, 8, buckets, heads=2, sparse=True)
+        with torch.no_grad():
+            self.network.hidden.table.weight.mul_(10)
+            self.network.out.weight.mul_(4)
+        rows = rng.normal(size=(50, DIM)) * (rng.random((50, DIM)) < 0.6)
+        self.queries = sp.csr_array(rows.astype(np.float32))
+        self.wanted = (rng.random((N, 50)) * (rng.random((N, 50)) < 0.1)).astype(np.float32)
+        self.wanted[:, 0] += 0.1  # everybody is wanted by somebody
+        self.lonely = [0, 17, 69]
+        self.wanted[self.lonely] = 0
+        self.held = rng.integers(buckets, size=N).astype(np.int32)
+
+    def affinity(self, head: int = 1, **changes: object) -> Affinity:
+        recipe = irli.recipe("labels", **changes)
+        wanted = sp.csr_array(self.wanted)
+        return Affinity(self.network, head, Inputs(self.queries), wanted, recipe, own=False)
+
+    def chances(self, cut: float, lift: bool, head: int = 1) -> NDArray[np.float64]:
+        """(queries, B), dense."""
+        with torch.no_grad():
+            batch = Inputs(self.queries).take(np.arange(50))
+            logits = self.network(batch)[:, head].double().numpy()
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        if cut:
+            p = p / (p + cut)
+        return p / p.mean(axis=0) if lift else p
+
+
+WANTED = [item for item in range(N) if item not in (0, 17, 69)]
+
+
+@pytest.mark.parametrize("head", [0, 1])
+@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize("cut", [0.0, 0.005])
+@pytest.mark.parametrize("buckets", [2, 16, 64])
+def test_affinity_of_items_without_vectors(head: int, lift: bool, cut: float, buckets: int) -> None:
+    world = Strange(buckets)
+    right = (world.wanted @ world.chances(cut, lift, head))[WANTED]
+    rank = world.affinity(head, cut=cut, lift=lift)
+    for count in (1, 2, buckets):
+        best, decided = rank(np.array(WANTED), count)
+        check_ranking(best, decided, right, count)
+
+
+def test_lift_takes_the_favourites_away() -> None:
+    """Nearly all queries prefer bucket 3: that says nothing of any of them."""
+    world = Strange(16)
+    with torch.no_grad():
+        world.network.out.bias[16 + 3] += 8
+    plain, _ = world.affinity(lift=False)(np.array(WANTED), 1)
+    lifted, _ = world.affinity(lift=True)(np.array(WANTED), 1)
+    assert (plain == 3).mean() > 0.8
+    assert (lifted == 3).mean() < 0.4
+
+
+def test_second_buckets_without_vectors() -> None:
+    world = Strange(16)
+    chance = world.chances(0.005, lift=False)
+    missed = 1 - chance[:, world.held].T  # (N, queries)
+    best, decided = world.affinity(cut=0.005, lift=False).complementing(world.held)(
+        np.array(WANTED), 16
+    )
+    check_ranking(best, decided, ((world.wanted * missed) @ chance)[WANTED], 16)
+
+
+def test_second_buckets_with_lift_are_ranked_at_all() -> None:
+    world = Strange(16)
+    with torch.no_grad():
+        world.network.out.weight.mul_(3)
+    best, _ = world.affinity(lift=True).complementing(world.held)(np.array(WANTED), 16)
+    assert (np.sort(best, axis=1) == np.arange(16)).all()
+
+
+@pytest.mark.parametrize("count", [5, 32])
+def test_the_kept_come_first_and_the_rest_by_those_asked(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(module, "_KEPT", 5)
+    world = Strange(32)
+    chance = world.chances(0.0, lift=False)
+    kept = np.zeros_like(chance)
+    strong = np.argsort(-chance, axis=1)[:, :5]
+    np.put_along_axis(kept, strong, np.take_along_axis(chance, strong, axis=1), axis=1)
+    right = world.wanted @ kept
+    best, _ = world.affinity(lift=False)(np.array(WANTED), count)
+    for row, item in zip(best, WANTED, strict=True):
+        there = row[row >= 0]
+        assert len(set(there)) == len(there)
+        first = min(count, int((right[item] > 0).sum()))
+        assert len(there) == (first if count == 5 else 32)
+        np.testing.assert_allclose(
+            right[item, there[:first]], -np.sort(-right[item])[:first], rtol=1e-4, atol=1e-6
+        )
+        asked = np.flatnonzero(world.wanted[item])[: module._ASKED]
+        rest = chance[asked][:, there[first:]].sum(axis=0)
+        assert (np.diff(rest) <= 1e-5).all()
+
+
+@pytest.mark.parametrize("buckets", [16, 100])
+def test_items_that_nobody_wants_get_a_bucket(buckets: int) -> None:
+    world = Strange(buckets)
+    most = capacity(N, buckets, 1.3)
+    loads = np.zeros(buckets, dtype=np.int64)
+    chosen = bounded(world.affinity(), N, most, min(32, buckets), loads)
+    assert (chosen >= 0).all()
+    assert loads.sum() == N
+    assert loads.max() <= most
+    again = bounded(world.affinity(), N, most, min(32, buckets), np.zeros_like(loads))
+    np.testing.assert_array_equal(again, chosen)
+
+
+def test_items_that_nobody_wants_get_the_least_loaded_bucket() -> None:
+    chosen = least_loaded(Strange(16).affinity(), N, 16, 3, np.random.default_rng(0))
+    assert (chosen >= 0).all()

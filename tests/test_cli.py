@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from commands import Runner, refused, runner
 
 import irli
 from irli import repetitions
@@ -31,30 +30,9 @@ class Files(NamedTuple):
     hdf5: Path
 
 
-class Run(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """What was printed, which must be one JSON object without NaN and infinity."""
-        assert self.code in (0, 3), self.err
-        value = json.loads(self.out, parse_constant=pytest.fail)
-        assert isinstance(value, dict)
-        return value
-
-
-Runner = Callable[..., Run]
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Runner:
-    def call(*arguments: object) -> Run:
-        code = main([str(argument) for argument in arguments])
-        return Run(code, *capsys.readouterr())
-
-    return call
+    return runner(capsys)
 
 
 @pytest.fixture(scope="session")
@@ -83,15 +61,6 @@ def index(files: Files) -> Path:
     path = files.folder / "index"
     assert main(["build", str(files.hdf5), str(path), *TINY]) == 0
     return path
-
-
-def refused(run: Run, *words: str, code: int = 2) -> None:
-    assert (run.code, run.out) == (code, ""), run
-    assert run.err.startswith("irli: error: ")
-    assert run.err.count("\n") == 1
-    assert "Traceback" not in run.err
-    for word in words:
-        assert word in run.err
 
 
 # --- irli --------------------------------------------------------------------------------------
@@ -225,15 +194,15 @@ def test_build_refuses_what_is_no_place_for_an_index(
 def test_an_interrupted_build_resumes(
     run: Runner, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn, learned, interrupt = repetitions.learn_repetition, [], True
+    learn, learned, interrupt = repetitions.learn_repetitions, [], True
 
-    def spy(problem: Any, recipe: Any, number: int, *rest: Any, **options: Any) -> Any:
-        if interrupt and number == 1:
+    def spy(problem: Any, recipe: Any, numbers: list[int], *rest: Any, **options: Any) -> Any:
+        if interrupt and 1 in numbers:
             raise KeyboardInterrupt
-        learned.append(number)
-        return learn(problem, recipe, number, *rest, **options)
+        learned.extend(numbers)
+        return learn(problem, recipe, numbers, *rest, **options)
 
-    monkeypatch.setattr(repetitions, "learn_repetition", spy)
+    monkeypatch.setattr(repetitions, "learn_repetitions", spy)
     two = ["--set=repetitions=2"]
     command = ["build", files.base, tmp_path / "out", *TINY, *two]
     stopped = run(*command)

@@ -14,16 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from planted import clusters, random_partition, random_router, shifted_queries
+from plantedlabels import labelled, small_labels, small_paper_labels
 from torch import nn
 
 import irli
 from irli import Recipe, VectorIndex, repetitions, training
 from irli.errors import InvalidParameter
+from irli.inputs import Inputs
+from irli.labelproblem import pose_labels
 from irli.neighbors import exact_neighbors
-from irli.network import LOSS, Pairs
+from irli.network import LOSS, Pairs, RouterNetwork
 from irli.partition import Partition
-from irli.problem import Problem, pose
-from irli.training import Learner, Repetition, learn_repetition
+from irli.problem import Problem, Rows, pose
+from irli.repetitions import learn
+from irli.training import Head, Learner, Repetition, learn_repetitions
 from irli.validation import Validation
 
 KEYS = {
@@ -131,13 +135,15 @@ class Spy:
     def __init__(self, patch: pytest.MonkeyPatch, fail_at: int | None = None) -> None:
         self.numbers: list[int] = []
         self.fail_at = fail_at
-        patch.setattr(repetitions, "learn_repetition", self)
+        patch.setattr(repetitions, "learn_repetitions", self)
 
-    def __call__(self, problem: Problem, recipe: Recipe, number: int, *args: Any, **kw: Any) -> Any:
-        if number == self.fail_at:
+    def __call__(
+        self, problem: Problem, recipe: Recipe, numbers: list[int], *args: Any, **kw: Any
+    ) -> Any:
+        if self.fail_at in numbers:
             raise KeyboardInterrupt
-        self.numbers.append(number)
-        return learn_repetition(problem, recipe, number, *args, **kw)
+        self.numbers += numbers
+        return learn_repetitions(problem, recipe, numbers, *args, **kw)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_checkpoint_of_something_else_is_not_used(
         spy = Spy(monkeypatch)
         assert_identical(fit(data, changed, checkpoint=tmp_path, **more), fresh)
         assert spy.numbers == [0, 1]
-        monkeypatch.setattr(repetitions, "learn_repetition", learn_repetition)
+        monkeypatch.setattr(repetitions, "learn_repetitions", learn_repetitions)
     spy = Spy(monkeypatch)
     cosine = VectorIndex("cosine", recipe=recipe).fit(X, checkpoint=tmp_path, threads=1)
     assert spy.numbers == [0, 1]
@@ -247,15 +253,15 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[Partition]]:
     for name in ("train_epoch", "repartition", "finish"):
         real = getattr(Learner, name)
 
-        def spy(self: Learner, real: Any = real, name: str = name) -> Any:
+        def spy(self: Learner, *args: Any, real: Any = real, name: str = name) -> Any:
             calls.append(name)
-            return real(self)
+            return real(self, *args)
 
         monkeypatch.setattr(Learner, name, spy)
     batch = Learner._batch
 
     def spy_batch(self: Learner, rows: Any) -> Any:
-        used.append(self.partition)
+        used.append(self.heads[0].partition)
         return batch(self, rows)
 
     monkeypatch.setattr(Learner, "_batch", spy_batch)
@@ -278,7 +284,7 @@ def test_the_final_partition_is_the_one_that_was_trained_last(
 ) -> None:
     task, recipe = problem(points(), recipe)
     calls, used = trace(monkeypatch)
-    learned = learn_repetition(task, recipe, 0, [])
+    learned = learn_repetitions(task, recipe, [0], [])[0]
     letters = {"train_epoch": "T", "repartition": "R", "finish": "F"}
     assert "".join(letters[call] for call in calls) == expected
     assert learned.partition is used[-1]
@@ -291,12 +297,12 @@ def harmful(monkeypatch: pytest.MonkeyPatch) -> list[Partition]:
     real = Learner._new_partition
     started: list[Partition] = []
 
-    def shuffled(self: Learner, rank: Any, first: Any = None) -> Partition:
+    def shuffled(self: Learner, head: Head, rank: Any, first: Any = None) -> Partition:
         if first is not None and not started:  # the second bucket at the start
-            started.append(real(self, rank, first))
+            started.append(real(self, head, rank, first))
             return started[-1]
-        rows = np.random.default_rng(0).permutation(len(self.partition.assignment))
-        return Partition(self.partition.buckets, self.partition.assignment[rows])
+        rows = np.random.default_rng(0).permutation(len(head.partition.assignment))
+        return Partition(head.partition.buckets, head.partition.assignment[rows])
 
     monkeypatch.setattr(Learner, "_new_partition", shuffled)
     return started
@@ -305,7 +311,7 @@ def harmful(monkeypatch: pytest.MonkeyPatch) -> list[Partition]:
 def test_a_harmful_repartition_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     first = harmful(monkeypatch)
     task, recipe = problem(points(), small_default(epochs=3, every=1, stop_moved=0.0))
-    learned = learn_repetition(task, recipe, 0, [])
+    learned = learn_repetitions(task, recipe, [0], [])[0]
     assert learned.partition is first[0]
     assert learned.history[0]["moved"] > 0.5
     assert learned.history[0]["kept"] is False
@@ -316,7 +322,7 @@ def test_a_harmful_repartition_is_kept_if_so_told(monkeypatch: pytest.MonkeyPatc
     first = harmful(monkeypatch)
     recipe = small_default(epochs=3, every=1, keep="always", stop_moved=0.0)
     task, recipe = problem(points(), recipe)
-    learned = learn_repetition(task, recipe, 0, [])
+    learned = learn_repetitions(task, recipe, [0], [])[0]
     assert learned.partition is not first[0]
     assert [h["kept"] for h in learned.history] == [True] * 3
 
@@ -325,7 +331,7 @@ def test_repartitioning_stops_when_little_moves(monkeypatch: pytest.MonkeyPatch)
     calls, _ = trace(monkeypatch)
     recipe = small_default(epochs=4, every=1, keep="always", stop_moved=1.0)
     task, recipe = problem(points(), recipe)
-    history = learn_repetition(task, recipe, 0, []).history
+    history = learn_repetitions(task, recipe, [0], [])[0].history
     assert calls.count("repartition") == 1
     assert [h["moved"] for h in history[1:]] == [0.0] * 3
 
@@ -538,9 +544,9 @@ def test_boosting_weights_what_was_missed(cut: float) -> None:
 
 def test_boosted_repetitions_depend_on_the_earlier_ones() -> None:
     task, recipe = problem(points(), small_default(repetitions=2, buckets=10))
-    first = learn_repetition(task, recipe, 0, [])
-    boosted = learn_repetition(task, recipe, 1, [first])
-    alone = learn_repetition(task, recipe, 1, [])
+    first = learn_repetitions(task, recipe, [0], [])[0]
+    boosted = learn_repetitions(task, recipe, [1], [first])[0]
+    alone = learn_repetitions(task, recipe, [1], [])[0]
     assert not np.array_equal(boosted.router.project, alone.router.project)
 
 
@@ -565,7 +571,7 @@ def test_a_partition_is_not_worse_than_itself(
     logits = rng.normal(size=(queries, buckets)) * 3
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     partition = random_partition(40, buckets, seed=seed)
-    held = Validation(np.zeros((queries, 2), dtype=np.float32), truth)
+    held = Validation(truth)
     assert held.not_worse(logs.astype(np.float32), partition, partition)
 
 
@@ -575,8 +581,195 @@ def test_validation_measures() -> None:
     p[:, 10:19] = 0.001
     logs = np.log(p).astype(np.float32)
     partition = Partition(20, np.array([[3, 10], [4, -1], [19, -1], [15, 16]], dtype=np.int32))
-    held = Validation(np.zeros((2, 2)), np.array([[0, 1, -1], [1, 3, 0]]))
+    held = Validation(np.array([[0, 1, -1], [1, 3, 0]]))
     # Query 0 has bucket 3, query 1 bucket 4 of probability .5 and .6, the rest .01 or .001.
     right = np.mean([0.5, 0.01, 0.6, 0.001, 0.01])
     assert held.affinity(logs, partition) == pytest.approx(right, rel=1e-4)
     assert held.recall_at_probes(logs, partition) == pytest.approx(4 / 5)
+
+
+# --- heads on a shared trunk, rows without vectors of items -------------------------------------
+
+
+def label_problem(
+    recipe: Recipe, *, dense: bool = False, labels: int = 30
+) -> tuple[Problem, Recipe]:
+    X, Y = labelled(240, labels)
+    recipe = recipe.resolved_for_labels(labels)
+    return pose_labels(X.toarray() if dense else X, Y, recipe)[0], recipe
+
+
+def assert_same_repetitions(one: list[Repetition], other: list[Repetition]) -> None:
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        for name, value in left.router._asdict().items():
+            np.testing.assert_array_equal(value, getattr(right.router, name), err_msg=name)
+        np.testing.assert_array_equal(left.partition.assignment, right.partition.assignment)
+        assert left.history == right.history
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_one_head_is_a_network_of_its_own(dense: bool) -> None:
+    shared = small_labels(repetitions=1, epochs=3)
+    task, recipe = label_problem(shared, dense=dense)
+    one = learn(task, recipe)
+    other = learn(task, dataclasses.replace(recipe, trunk="own"))
+    assert_same_repetitions(one, other)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_heads_share_a_trunk_and_nothing_else(dense: bool) -> None:
+    task, recipe = label_problem(small_labels(repetitions=3), dense=dense)
+    group = learn(task, recipe)
+    first = group[0].router
+    for r, repetition in enumerate(group):
+        assert repetition.router.project is first.project
+        assert repetition.router.shift is first.shift
+        assert {entry["repetition"] for entry in repetition.history} == {r}
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        left, right = group[one], group[other]
+        assert not np.array_equal(left.router.coarse, right.router.coarse)
+        assert not np.array_equal(left.partition.assignment, right.partition.assignment)
+
+
+def test_networks_of_their_own_share_nothing() -> None:
+    task, recipe = label_problem(small_paper_labels())
+    one, other = learn(task, recipe)
+    assert not np.array_equal(one.router.project, other.router.project)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_heads_are_scored_one_by_one_frozen_and_thawed_alike(sparse: bool) -> None:
+    torch.manual_seed(0)
+    network = RouterNetwork(9, 0, 6, 5, heads=3, sparse=sparse)
+    rng = np.random.default_rng(0)
+    rows: Rows = rng.normal(size=(20, 9)).astype(np.float32)
+    if sparse:
+        rows = sp.csr_array(rows * (rng.random(rows.shape) < 0.4))
+    network.standardise(rows)
+    batch = Inputs(rows).take(np.arange(20))
+    with torch.no_grad():
+        logits = network(batch)
+        assert logits.shape == (20, 3, 5)
+        for head in range(3):
+            torch.testing.assert_close(network.score(batch, head), logits[:, head])
+        right = torch.log_softmax(logits, dim=2).numpy()
+        routers = network.freeze()
+        again = RouterNetwork(9, 0, 6, 5, heads=3, sparse=sparse)
+        again.thaw(routers)
+        torch.testing.assert_close(again(batch), logits, rtol=1e-4, atol=1e-4)
+    for head, router in enumerate(routers):
+        np.testing.assert_allclose(
+            router.log_probabilities(rows), right[:, head], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_sparse_batches_are_the_dense_ones() -> None:
+    """The bag of features is the matrix product, empty rows and blocks included."""
+    torch.manual_seed(0)
+    rows = sp.random_array((30, 9), density=0.3, rng=np.random.default_rng(0), format="csr")
+    rows = sp.csr_array(rows.astype(np.float32))
+    rows.data[rows.indptr[4] : rows.indptr[5]] = 0
+    rows.eliminate_zeros()
+    layer = RouterNetwork(9, 0, 6, 5, sparse=True).hidden
+    inputs = Inputs(rows)
+    picked = np.array([7, 4, 4, 29])
+    with torch.no_grad():
+        found = layer(inputs.take(picked)).numpy()
+    table, bias = layer.table.weight.detach().numpy(), layer.bias.detach().numpy()
+    np.testing.assert_allclose(found, rows.toarray()[picked] @ table + bias, rtol=1e-4, atol=1e-5)
+    assert [part for part, _ in inputs.blocks()] == [slice(0, 30)]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_shared_group_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool
+) -> None:
+    task, recipe = label_problem(small_labels(repetitions=3), dense=dense)
+    whole = learn(task, recipe)
+    spy = Spy(monkeypatch, fail_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        learn(task, recipe, checkpoint=tmp_path)
+    assert spy.numbers == []  # they are learned together or not at all
+    spy = Spy(monkeypatch)
+    assert_same_repetitions(learn(task, recipe, checkpoint=tmp_path), whole)
+    assert spy.numbers == [0, 1, 2]
+    spy = Spy(monkeypatch)
+    resumed = learn(task, recipe, checkpoint=tmp_path)
+    assert spy.numbers == []
+    assert_same_repetitions(resumed, whole)
+    assert all(r.router.project is resumed[0].router.project for r in resumed)
+    other, _ = label_problem(recipe, dense=not dense)
+    learn(other, recipe, checkpoint=tmp_path)
+    assert spy.numbers == [0, 1, 2]  # not what the folder holds
+
+
+def test_workers_cannot_share_a_trunk() -> None:
+    task, recipe = label_problem(small_labels())
+    with pytest.raises(InvalidParameter, match=r"'workers' parameter must be 1 with trunk='shar"):
+        learn(task, recipe, workers=2)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_problem_survives_its_files(tmp_path: Path, dense: bool) -> None:
+    task, recipe = label_problem(small_paper_labels(), dense=dense)
+    task.save(tmp_path)
+    again = Problem.load(tmp_path)
+    assert again.fingerprint(recipe) == task.fingerprint(recipe)
+    assert again.own is False
+    for field in dataclasses.fields(Problem):
+        one, other = getattr(task, field.name), getattr(again, field.name)
+        if sp.issparse(one):
+            assert one.shape == other.shape
+            assert (one != other).nnz == 0
+        else:
+            np.testing.assert_array_equal(one, other, err_msg=field.name)
+    # What another process would do with it.
+    repetitions._learn_group(str(tmp_path), recipe, [1], str(tmp_path), "mark", 1, "cpu")
+    [there] = repetitions._load(tmp_path, [1], "mark") or []
+    assert_same_repetitions([there], learn_repetitions(task, recipe, [1], []))
+
+
+def test_the_fingerprint_sees_every_part_of_sparse_queries() -> None:
+    task, recipe = label_problem(small_labels())
+    seen = {task.fingerprint(recipe)}
+    for part in ("queries", "held_queries"):
+        changed = getattr(task, part).copy()
+        changed.data[3] += 1e-3
+        seen.add(dataclasses.replace(task, **{part: changed}).fingerprint(recipe))
+    moved = task.queries.copy()
+    moved.indices[0] += 1
+    seen.add(dataclasses.replace(task, queries=moved).fingerprint(recipe))
+    assert len(seen) == 4
+
+
+def test_learning_goes_on_from_a_start() -> None:
+    """At no learning rate, the routers that come out are those that went in."""
+    task, recipe = label_problem(small_labels(epochs=4))
+    learned = learn(task, recipe)
+    still = dataclasses.replace(recipe, epochs=1, learning_rate=1e-9)
+    start = [r.router for r in learned], [r.partition for r in learned]
+    again = learn(task, still, start=start)
+    for one, other in zip(learned, again, strict=True):
+        np.testing.assert_allclose(other.router.project, one.router.project, atol=1e-5)
+        np.testing.assert_allclose(other.router.coarse, one.router.coarse, atol=1e-5)
+        np.testing.assert_array_equal(other.partition.assignment, one.partition.assignment)
+        assert other.history[0]["loss"] < one.history[0]["loss"]
+
+
+@pytest.mark.parametrize("buckets", [8, 29])
+@pytest.mark.parametrize("per_item", [1, 2])
+def test_the_bound_holds_for_labels(buckets: int, per_item: int) -> None:
+    settings = small_labels(buckets=buckets, epochs=4, buckets_per_item=per_item, keep="always")
+    task, recipe = label_problem(settings)
+    for repetition in learn(task, recipe):
+        loads = repetition.partition.loads()
+        assert loads.max() <= np.ceil(recipe.slack * 30 * per_item / buckets)
+        assert (repetition.partition.assignment[:, 0] >= 0).all()
+
+
+def test_alone_every_label_keeps_its_bucket() -> None:
+    task, recipe = label_problem(irli.recipe("labels", epochs=2, hidden=8))
+    [only] = learn(task, recipe)
+    np.testing.assert_array_equal(only.partition.assignment[:, 0], np.arange(30))
+    assert [entry["moved"] for entry in only.history] == [0.0] * len(only.history)

@@ -10,6 +10,7 @@ from irli.config import Recipe, recipe
 from irli.errors import IrliError
 from irli.filters import Deny
 from irli.index import load
+from irli.labels import LabelIndex, Prediction
 from irli.threads import set_threads
 from irli.vectors import SearchResult, VectorIndex
 
@@ -20,6 +21,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Deny",
     "IrliError",
+    "LabelIndex",
+    "Prediction",
     "Recipe",
     "SearchResult",
     "VectorIndex",

@@ -12,57 +12,66 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from irli.config import Recipe
+from irli.inputs import Inputs
 from irli.kernels import kernel
 from irli.network import RouterNetwork
+from irli.problem import Sparse
 from irli.threads import run_all
 
 _BLOCK = 2048
 _KEPT = 64  # best buckets kept of each f: the rest have next to no chance of being probed
+_ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
 _OWN_WEIGHT = 3.0  # the item's own vector counts like three queries that want it
 
-Best = tuple[NDArray[np.int32], NDArray[np.float32]]
+Floats = NDArray[np.float32]
+Best = tuple[NDArray[np.int32], Floats]
 
 
 class Affinity:
-    """A `partition.Ranking` of buckets by the network that is being trained.
+    """A `partition.Ranking` of buckets by a network that is being trained.
 
     Parameters
     ----------
     network : RouterNetwork
-    items : Tensor of shape (N, d)
-    strangers : Tensor of shape (n, d)
-        The training queries that are no items.
-    wanted_by : CSR array of shape (N, N + n)
-        The weight with which each item and each stranger, as a query, wants each item.
+    head : int
+        Which of its routers.
+    askers : Inputs of length a
+        All that the router is asked about: the items, where they are points of the query space,
+        and then the training queries that are no items.
+    wanted_by : CSR array of shape (N, a)
+        The weight with which each of them, as a query, wants each item.
+    own : bool
+        Whether the first N askers are the items.
     """
 
     def __init__(
         self,
         network: RouterNetwork,
-        items: Tensor,
-        strangers: Tensor,
-        wanted_by: sp.csr_array[np.float32, tuple[int, int]],
+        head: int,
+        askers: Inputs,
+        wanted_by: Sparse,
         recipe: Recipe,
+        own: bool = True,
     ) -> None:
-        self.network = network
-        self.items = items
+        self.network, self.head = network, head
+        self.askers, self.own = askers, own
         self.cut = recipe.cut
-        self.held = np.full(len(items), -1, dtype=np.int32)
-        weight = 0.0 if recipe.affinity == "queries" else _OWN_WEIGHT
-        self.own_weight = np.full(len(items), weight, dtype=np.float32)
+        items = wanted_by.shape[0]
+        self.held = np.full(items, -1, dtype=np.int32)
+        weight = 0.0 if recipe.affinity == "queries" or not own else _OWN_WEIGHT
+        self.own_weight = np.full(items, weight, dtype=np.float32)
         if recipe.affinity == "item":
             wanted_by = 0 * wanted_by
             wanted_by.eliminate_zeros()
-            strangers = strangers[:0]
         self.wanted_by = wanted_by
-        self.best, self.chance = self._best(torch.cat([items, strangers]))
-        self.own_weight[np.diff(wanted_by.indptr) == 0] = _OWN_WEIGHT  # nobody else to ask
+        self.best, self.chance, self.factor = self._best(recipe.lift)
+        if own:
+            self.own_weight[np.diff(wanted_by.indptr) == 0] = _OWN_WEIGHT  # nobody else to ask
 
     def complementing(self, held: NDArray[np.int32]) -> Affinity:
         """Rank second buckets: what counts is who would miss the item in the bucket it has."""
@@ -83,7 +92,7 @@ class Affinity:
             _rank(
                 items[part],
                 rows,
-                self.network.out.out_features,
+                self.network.buckets,
                 self.held,
                 self.own_weight,
                 csr.indptr,
@@ -91,37 +100,66 @@ class Affinity:
                 csr.data,
                 self.best,
                 self.chance,
+                self.factor,
                 best[part],
                 decided[part],
             )
+            lonely = best[part][:, 0] < 0
+            if lonely.any():  # nobody wants them: they go anywhere
+                shape = (int(lonely.sum()), self.network.buckets)
+                anywhere = np.random.default_rng(items[part][lonely]).random(shape).argsort(axis=1)
+                best[part][lonely] = anywhere[:, :count]
 
         jobs = [partial(rank, start) for start in range(0, len(items), _BLOCK)]
         run_all(jobs, 1 if whole else torch.get_num_threads())
         return best, decided
 
     @torch.no_grad()
-    def _best(self, vectors: Tensor) -> Best:
-        """Return the best buckets of f for each vector (n, _KEPT), and their chances."""
-        buckets = self.network.out.out_features
+    def _best(self, lift: bool) -> tuple[NDArray[np.int32], Floats, Floats]:
+        """Return the best buckets of f for each asker (a, _KEPT), their chances, and what a chance
+        of each bucket counts (B,)."""
+        buckets = self.network.buckets
         kept = min(_KEPT, buckets)
-        best = np.empty((len(vectors), kept), dtype=np.int32)
-        chance = np.empty((len(vectors), kept), dtype=np.float32)
-        for start in range(0, len(vectors), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            logits = self.network(vectors[part].to(self.network.device))
+        best = np.empty((len(self.askers), kept), dtype=np.int32)
+        chance = np.empty((len(self.askers), kept), dtype=np.float32)
+        marginal = torch.zeros(buckets, device=self.network.device)
+        for part, block in self.askers.blocks():
+            logits = self.network.score(block.to(self.network.device), self.head)
+            total = torch.logsumexp(logits, dim=1, keepdim=True)
             values, places = torch.topk(logits, kept, dim=1)
-            values -= torch.logsumexp(logits, dim=1, keepdim=True)
             best[part] = places.cpu().numpy()
-            chance[part] = self._chance(values.exp()).cpu().numpy()
-        return best, chance
+            chance[part] = self._chance((values - total).exp()).cpu().numpy()
+            if lift:
+                marginal += self._chance((logits - total).exp_()).sum(dim=0)
+        if lift:  # how much more than on average: else a young network's favourites take all
+            mean = marginal.cpu().numpy() / len(self.askers)
+            return best, chance, (1 / np.maximum(mean, 1e-12)).astype(np.float32)
+        return best, chance, np.ones(buckets, dtype=np.float32)
 
     @torch.no_grad()
     def _whole(self, items: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the chances of all buckets for some items (n, B)."""
-        vectors = self.items[torch.from_numpy(items)].to(self.network.device)
-        chance = self._chance(torch.softmax(self.network(vectors), dim=1))
-        whole: NDArray[np.float32] = chance.cpu().numpy()
+        if self.own:
+            return self._chances(items)
+        csr = self.wanted_by
+        few = np.minimum(np.diff(csr.indptr)[items], _ASKED)
+        entry = np.concatenate(
+            [np.arange(s, s + n) for s, n in zip(csr.indptr[items], few, strict=True)]
+        ).astype(np.int64)
+        item = np.repeat(np.arange(len(items)), few)
+        # Whom nobody wants goes anywhere: numbers at random, smaller than any chance.
+        whole = np.random.default_rng(items).random((len(items), self.network.buckets), np.float32)
+        whole *= np.float32(1e-6)
+        for start in range(0, len(entry), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            np.add.at(whole, item[part], self._chances(csr.indices[entry[part]].astype(np.int64)))
         return whole
+
+    def _chances(self, askers: NDArray[np.int64]) -> NDArray[np.float32]:
+        batch = self.askers.take(askers).to(self.network.device)
+        probability = torch.softmax(self.network.score(batch, self.head), dim=1)
+        chances: NDArray[np.float32] = self._chance(probability).cpu().numpy()
+        return chances
 
     def _chance(self, probability: Tensor) -> Tensor:
         """The chance of being probed, when the threshold lies about `cut`."""
@@ -130,7 +168,14 @@ class Affinity:
 
 @kernel
 def _add(
-    affinity: Any, touched: Any, count: int, held: int, weight: Any, best: Any, chance: Any
+    affinity: Any,
+    touched: Any,
+    count: int,
+    held: int,
+    weight: Any,
+    best: Any,
+    chance: Any,
+    factor: Any,
 ) -> int:
     """Add one f, weighted by the chance that it misses the item in the bucket it has."""
     for t in range(len(best)):
@@ -141,7 +186,9 @@ def _add(
         if affinity[best[t]] == 0:
             touched[count] = best[t]
             count += 1
-        affinity[best[t]] += weight * chance[t] + np.float32(1e-30)  # never 0 once touched
+        affinity[best[t]] += weight * chance[t] * factor[best[t]] + np.float32(
+            1e-30
+        )  # never 0 once touched
     return count
 
 
@@ -157,6 +204,7 @@ def _rank(
     weight: Any,
     best: Any,
     chance: Any,
+    factor: Any,
     ranking: Any,
     decided: Any,
 ) -> None:
@@ -168,13 +216,21 @@ def _rank(
     for row in range(len(items)):
         item = items[row]
         count = 0
-        count = _add(
-            affinity, touched, count, held[item], own_weight[item], best[item], chance[item]
-        )
+        if own_weight[item] > 0:
+            count = _add(
+                affinity,
+                touched,
+                count,
+                held[item],
+                own_weight[item],
+                best[item],
+                chance[item],
+                factor,
+            )
         for e in range(indptr[item], indptr[item + 1]):
             query = wanting[e]
             count = _add(
-                affinity, touched, count, held[item], weight[e], best[query], chance[query]
+                affinity, touched, count, held[item], weight[e], best[query], chance[query], factor
             )
         if len(whole) > 0:  # what was kept comes first, then the rest by f(item)
             for b in range(buckets):

@@ -1,4 +1,4 @@
-"""The command line: build, search, eval, tune and info."""
+"""The command line: build, search, eval, tune and info; `irli.labelcli` has those of labels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import typer
 from typer import Argument, Option
 
 import irli
-from irli import console, storage
+from irli import console, labelcli, storage, vectors
 from irli.checks import as_vectors, check_choice
+from irli.console import Index, Json, Threads
 from irli.datasets import read_ground_truth, read_vectors, write_vectors
 from irli.errors import IrliError
 from irli.neighbors import exact_neighbors
@@ -27,14 +28,12 @@ _SILENT = logging.NullHandler()  # the commands say themselves what the library 
 # Which click typer uses, its own or the installed one, depends on its version.
 _UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
-Index = Annotated[Path, Argument(help="Folder of an index.")]
 Key = Annotated[str | None, Option(help="Which array, if the file is HDF5.")]
 K = Annotated[int, Option(min=1, help="Neighbours of each query.")]
 Limit = Annotated[int | None, Option(min=1, help="Read the first so many vectors only.")]
-Threads = Annotated[int | None, Option(help="Threads; by default one for each core.")]
-Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.add_typer(labelcli.app, name="labels")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,7 +95,7 @@ def build(
         storage.claim(out)
     changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
     changed = irli.recipe(recipe, **changes)
-    vectors = read_vectors(data, key)
+    items = read_vectors(data, key)
     index = VectorIndex(metric or console.stored_metric(data), recipe=changed)
     given: console.Values = {
         "ids": None if ids is None else console.read_npy(ids)[:limit],
@@ -107,7 +106,7 @@ def build(
     with console.resumable(out) as checkpoint:
         start = perf_counter()
         index.fit(
-            vectors[:limit],
+            items[:limit],
             **given,
             progress=not quiet and sys.stderr.isatty(),
             threads=threads,
@@ -153,7 +152,7 @@ def search(
         check_choice("extension of --out", out.suffix, (".npz", ".ivecs"))
     console.at_most_one(filter=filter, deny=deny)
     allowed = None if filter is None else console.read_npy(filter)
-    opened = irli.load(index)
+    opened = VectorIndex.from_folder(console.read_index(index, vectors.KIND))
     asked = console.read_queries(queries, key)[:limit]
     chosen = (probes, threshold, min_votes, candidates, score)
     parameters = dataclasses.asdict(opened.defaults.changed(*chosen))
@@ -191,21 +190,21 @@ def evaluate(
     queries_file: Annotated[Path | None, Option(help="Or queries in another file.")] = None,
     truth: Annotated[Path | None, Option(help="The nearest item rows of each.")] = None,
     k: K = 10,
-    probes: Annotated[str | None, Option(help="console.Values to compare: 1,2,4,8.")] = None,
+    probes: Annotated[str | None, Option(help="Values to compare: 1,2,4,8.")] = None,
     threshold: Annotated[str | None, Option(help="Or these: 0.1,0.01.")] = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Measure recall, work and speed, by default with the parameters that the index has."""
     sweep = console.read_sweep(probes, threshold)
-    folder = storage.read_folder(index)
+    folder = console.read_index(index, vectors.KIND)
     opened = VectorIndex.from_folder(folder)
-    vectors = folder.arrays["vectors"]
-    asked, rows = console.read_test(data, queries, queries_file, truth, len(vectors))
-    asked = as_vectors(asked[:limit], "queries", vectors.shape[1])
+    items = folder.arrays["vectors"]
+    asked, rows = console.read_test(data, queries, queries_file, truth, len(items))
+    asked = as_vectors(asked[:limit], "queries", items.shape[1])
     computed = rows is None
     if rows is None:
-        rows = exact_neighbors(asked, vectors, k, opened.metric, progress=sys.stderr.isatty())
+        rows = exact_neighbors(asked, items, k, opened.metric, progress=sys.stderr.isatty())
     rows = np.asarray(rows[:limit], dtype=np.int64)
     true_ids = np.where(rows >= 0, folder.arrays["ids"][np.maximum(rows, 0)], -1)
     results = [console.measured(opened, asked, true_ids, k, chosen) for chosen in sweep]
@@ -234,7 +233,7 @@ def tune(
 
     If none does, the one that comes nearest is saved and the exit code is 3.
     """
-    opened = irli.load(index)
+    opened = VectorIndex.from_folder(console.read_index(index, vectors.KIND))
     tuned = opened.tune(
         recall, k, None if queries is None else console.read_queries(queries, queries_key)
     )
@@ -253,6 +252,6 @@ def info(
     """Show what an index holds and how it was learned."""
     opened = irli.load(index, verify=verify)
     stats = opened.stats()
-    console.tell(
-        stats | {"history": opened.history}, console.info_text(stats, opened.history), as_json
-    )
+    tell = labelcli.info_text if isinstance(opened, irli.LabelIndex) else console.info_text
+    text = tell(stats, opened.history)
+    console.tell(stats | {"history": opened.history}, text, as_json)

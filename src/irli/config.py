@@ -13,6 +13,8 @@ from irli.errors import InvalidParameter
 
 METRICS = ("l2", "ip", "cosine")
 SCORES = ("votes", "probability", "log-probability")
+LABEL_SCORES = ("votes", "probability", "logit", "log-probability")
+_ALL_LABELS = 2048  # up to so many labels, an output for each beats any index
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,19 @@ class Recipe:
         R, routers with a partition each.
     buckets : int
         B; 0 chooses by work (see `resolved`).
-    start : {"kmeans", "hash"}
-        The first partition: bounded k-means, or a 2-universal hash (section 3.1).
+    start : {"kmeans", "hash", "alone"}
+        The first partition: bounded k-means, a 2-universal hash (section 3.1), or a bucket for
+        every item alone, which stays so.
+    trunk : {"own", "shared"}
+        Whether each repetition has a network of its own, or all are heads on one.
     router : {"warm", "network"}
         Centroid scores plus a learned correction, or the paper's network with one hidden layer.
     linear : int
         Linear features of a warm router, at most: its bottleneck.
     hidden : int
         Features behind the ReLU.
+    features : int
+        Sparse queries with more features than this are hashed to so many; 0: never.
     cascade : bool
         Score most buckets with the first few features only (see `irli.router`).
     loss : {"softmax", "sigmoid-bce", "softmax-bce"}
@@ -52,6 +59,9 @@ class Recipe:
         Definition 2, f(item); Definition 1, the sum over the queries that want it; or their mix.
     cut : float
         Affinities count a probability p as p / (p + cut), the chance of being probed; 0: as p.
+    lift : bool
+        Divide affinities by the bucket's mean over all queries: a young network gives all items
+        the same few buckets.
     repartition : {"bounded", "least-loaded"}
         Capacity-bounded best affinity, or the least loaded of the best `choices` (section 3.2).
     choices : int
@@ -65,7 +75,7 @@ class Recipe:
     epochs, every : int
         Training epochs of each repetition, and how many lie between re-partitions.
     epoch_size : int
-        Training queries drawn in an epoch; 0: each one once.
+        Training queries drawn in an epoch, and of many at most half; 0: each one once.
     stop_moved : float
         Stop re-partitioning when a smaller share of the items moves.
     keep : {"validated", "always"}
@@ -83,26 +93,29 @@ class Recipe:
     repetitions: int = 1
     buckets: int = 0
     start: str = "kmeans"
+    trunk: str = "own"
     router: str = "warm"
     linear: int = 128
     hidden: int = 32
+    features: int = 0
     cascade: bool = True
     loss: str = "softmax"
     neighbors: int = 20
-    training_points: int = 100_000
+    training_points: int = 200_000
     query_share: float = 0.4
     mixes: int = 20_000
     noise: float = 0.08
     affinity: str = "both"
     cut: float = 0.005
+    lift: bool = False
     repartition: str = "bounded"
     choices: int = 32
     slack: float = 1.3
     buckets_per_item: int = 2
     boost: bool = True
-    epochs: int = 8
+    epochs: int = 10
     every: int = 2
-    epoch_size: int = 32_768
+    epoch_size: int = 65_536
     stop_moved: float = 0.02
     keep: str = "validated"
     batch_size: int = 512
@@ -112,7 +125,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for field in _COUNTS:
             check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
-        for field in ("buckets", "epoch_size", "mixes", "linear"):
+        for field in ("buckets", "epoch_size", "mixes", "linear", "features"):
             check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
         check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
         check_int("seed", self.seed, at_least=0, at_most=2**31 - 1, owner=_OWNER)
@@ -123,12 +136,17 @@ class Recipe:
             check_float(field, getattr(self, field), at_least=0.0, owner=_OWNER)
         for field, allowed in _CHOICES.items():
             check_choice(field, getattr(self, field), allowed, owner=_OWNER)
-        for field in ("boost", "cascade"):
+        for field in ("boost", "cascade", "lift"):
             check_bool(field, getattr(self, field), owner=_OWNER)
-        if self.start == "hash" and self.router == "warm":
+        if self.start != "kmeans" and self.router == "warm":
             raise InvalidParameter(
-                "The 'router' parameter of the recipe must be 'network' with start='hash'. Got "
-                "'warm' instead: centroid scores need centroids. Use start='kmeans' with it."
+                f"The 'router' parameter of the recipe must be 'network' with start='{self.start}'."
+                " Got 'warm' instead: centroid scores need centroids. Use start='kmeans' with it."
+            )
+        if self.trunk == "shared" and (self.router == "warm" or self.boost):
+            raise InvalidParameter(
+                "A recipe with trunk='shared' must have router='network' and boost=False. Got "
+                f"router={self.router!r} and boost={self.boost}. Use trunk='own' with these."
             )
         if self.repartition == "least-loaded" and self.buckets_per_item > 1:
             raise InvalidParameter(
@@ -158,6 +176,40 @@ class Recipe:
             buckets_per_item=min(self.buckets_per_item, buckets),
         )
 
+    def resolved_for_labels(self, labels: int) -> Recipe:
+        """Fill in what depends on the number of labels.
+
+        Examples
+        --------
+        >>> recipe("labels").resolved_for_labels(15_031).buckets
+        980
+        >>> recipe("labels").resolved_for_labels(983).start
+        'alone'
+        """
+        if self.cascade or self.router == "warm" or self.boost or self.affinity != "queries":
+            raise InvalidParameter(
+                "A recipe for labels must have cascade=False, router='network', boost=False and "
+                f"affinity='queries': labels have no vectors. Got the recipe '{self.name}' with "
+                f"cascade={self.cascade}, router={self.router!r}, boost={self.boost}, "
+                f"affinity={self.affinity!r}. Start from recipe('labels') or ('paper-labels')."
+            )
+        chosen = self
+        if self.start == "kmeans" and self.buckets == 0 and labels <= _ALL_LABELS:
+            chosen = dataclasses.replace(
+                self, start="alone", repetitions=1, hidden=1024, loss="sigmoid-bce", epochs=25
+            )
+        if chosen.start == "alone":
+            chosen = dataclasses.replace(chosen, buckets=labels)
+        buckets = chosen.buckets or min(labels, int(8 * math.sqrt(labels)))
+        check_int("buckets", buckets, at_most=labels, owner=f"a recipe for {labels} labels")
+        return dataclasses.replace(
+            chosen,
+            buckets=buckets,
+            linear=0,
+            choices=min(self.choices, buckets),
+            buckets_per_item=min(self.buckets_per_item, buckets),
+        )
+
 
 _OWNER = "the recipe"
 _COUNTS = (
@@ -171,7 +223,8 @@ _COUNTS = (
     "batch_size",
 )
 _CHOICES = {
-    "start": ("kmeans", "hash"),
+    "start": ("kmeans", "hash", "alone"),
+    "trunk": ("own", "shared"),
     "router": ("warm", "network"),
     "loss": ("softmax", "sigmoid-bce", "softmax-bce"),
     "affinity": ("item", "queries", "both"),
@@ -209,7 +262,33 @@ RECIPES = {
         batch_size=256,
         learning_rate=1e-3,
     ),
+    # Items without vectors: heads on one trunk, no point of their own to ask the router about.
+    "labels": Recipe(
+        name="labels",
+        repetitions=8,
+        trunk="shared",
+        router="network",
+        linear=0,
+        hidden=192,
+        features=1 << 20,
+        cascade=False,
+        mixes=0,
+        noise=0.0,
+        affinity="queries",
+        cut=0.0,
+        lift=True,
+        buckets_per_item=1,
+        boost=False,
+        epochs=5,
+        every=1,
+        epoch_size=0,
+        batch_size=128,
+    ),
 }
+# The paper's way with labels (section 5.1): as for vectors, but the rows speak for the labels.
+RECIPES["paper-labels"] = dataclasses.replace(
+    RECIPES["paper"], name="paper-labels", repetitions=16, affinity="queries"
+)
 
 
 def recipe(name: str = "default", /, **changes: Any) -> Recipe:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
 import typer
 from numpy.typing import NDArray
+from typer import Argument, Option
 
-from irli import datasets
+from irli import datasets, labelfolder, storage, vectors
 from irli.config import Recipe
 from irli.datasets import read_ground_truth, read_vectors
 from irli.errors import FormatError, InvalidParameter
@@ -28,11 +29,32 @@ from irli.vectors import SearchResult, VectorIndex
 _HDF5 = (".hdf5", ".h5")
 _SHOWN = 5  # queries whose answers are printed
 _REPEATS = 3  # of a timing
+_COMMANDS = {
+    vectors.KIND: "irli search, irli eval or irli tune",
+    labelfolder.KIND: "irli labels predict or irli labels eval",
+}
 
 Values = dict[str, Any]
 
+# What commands of both kinds of index take.
+Index = Annotated[Path, Argument(help="Folder of an index.")]
+Threads = Annotated[int | None, Option(help="Threads; by default one for each core.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
+
 
 # --- reading -----------------------------------------------------------------------------------
+
+
+def read_index(path: Path, kind: str) -> storage.Folder:
+    """Return the folder of an index that must be of one kind."""
+    folder = storage.read_folder(path)
+    if folder.kind != kind:
+        known = _COMMANDS.get(folder.kind)
+        raise InvalidParameter(
+            f"{path} must hold an index of kind '{kind}' for this command. Got one of kind "
+            f"'{folder.kind}' instead. {f'Use {known}' if known else 'Install a newer irli'}."
+        )
+    return folder
 
 
 def read_settings(pairs: list[str]) -> Values:
@@ -226,10 +248,21 @@ def spelled(parameters: Values) -> str:
 
 
 def answers(found: SearchResult) -> str:
+    return listed(
+        "query",
+        [
+            [(i, d) for i, d in zip(ids, distances, strict=True) if i >= 0]
+            for ids, distances in zip(found.ids, found.distances, strict=True)
+        ],
+    )
+
+
+def listed(what: str, found: Sequence[Sequence[tuple[object, float]]]) -> str:
+    """Return what was found for the first rows, each a line, with distances or scores."""
     lines = []
-    for query, (ids, distances) in enumerate(zip(found.ids, found.distances, strict=True)):
-        pairs = [f"{i} ({d:.4g})" for i, d in zip(ids, distances, strict=True) if i >= 0]
-        lines.append(f"query {query}: {', '.join(pairs) or 'nothing'}")
+    for row, pairs in enumerate(found):
+        each = [f"{thing} ({number:.4g})" for thing, number in pairs]
+        lines.append(f"{what} {row}: {', '.join(each) or 'nothing'}")
     if len(lines) > _SHOWN:
         lines[_SHOWN:] = [f"... and {len(lines) - _SHOWN} more; --out FILE keeps all of them"]
     return "\n".join(lines)
@@ -237,18 +270,32 @@ def answers(found: SearchResult) -> str:
 
 def info_text(stats: Values, history: list[Values]) -> str:
     worst = max(stats["loads"], key=lambda loads: loads["max_over_mean"])
-    settings = " ".join(f"{key}={value}" for key, value in stats["recipe"].items())
-    wrap = textwrap.TextWrapper(width=88, subsequent_indent=" " * 10, break_on_hyphens=False)
     text = f"""\
 items     {stats["items"]} of {stats["dim"]} dimensions, {stats["metric"]}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, {stats["entries"]} entries
-loads     mean {worst["mean"]:.1f}, std {worst["std"]:.1f}, the largest \
-{worst["max_over_mean"]:.2f} x the mean, {worst["empty"]} empty
+loads     {loads_text(worst)}
 routing   {stats["router_multiplications"]} multiplications a query
 memory    {stats["bytes"] / 1e6:.1f} MB, {stats["bytes_vectors"] / 1e6:.1f} MB of them vectors
 search    {spelled(stats["defaults"])}
-{wrap.fill(f"recipe    {settings}")}
+{recipe_text(stats["recipe"])}
 """
+    return text + "\n" + history_table(history)
+
+
+def loads_text(loads: Values) -> str:
+    return (
+        f"mean {loads['mean']:.1f}, std {loads['std']:.1f}, the largest "
+        f"{loads['max_over_mean']:.2f} x the mean, {loads['empty']} empty"
+    )
+
+
+def recipe_text(recipe: Values) -> str:
+    settings = " ".join(f"{key}={value}" for key, value in recipe.items())
+    wrap = textwrap.TextWrapper(width=88, subsequent_indent=" " * 10, break_on_hyphens=False)
+    return wrap.fill(f"recipe    {settings}")
+
+
+def history_table(history: list[Values]) -> str:
     names = ("loss", "recall", "affinity", "load_std", "load_max_over_mean", "moved")
     table = [["repetition", "epoch", "loss", "recall", "affinity", "load std", "max/mean", "moved"]]
     for entry in history:
@@ -256,7 +303,7 @@ search    {spelled(stats["defaults"])}
         if not entry["kept"]:
             numbers[-1] = "taken back"
         table.append([str(entry["repetition"] + 1), str(entry["epoch"]), *numbers])
-    return text + "\n" + aligned(table)
+    return aligned(table)
 
 
 def aligned(rows: list[list[str]]) -> str:

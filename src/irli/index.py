@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 
+from irli import labelfolder, vectors
 from irli.errors import FormatError
+from irli.labels import LabelIndex
 from irli.storage import read_folder
-from irli.vectors import KIND, VectorIndex
+from irli.vectors import VectorIndex
 
 
-def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True) -> VectorIndex:
+def load(
+    path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True
+) -> VectorIndex | LabelIndex:
     """Open the index folder `path`.
 
     Parameters
@@ -20,7 +24,9 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True
         Compare all checksums first. Without it, only sizes and headers are checked.
     """
     folder = read_folder(path, mmap=mmap, verify=verify)
-    if folder.kind != KIND:
+    if folder.kind == labelfolder.KIND:
+        return LabelIndex.from_folder(folder)
+    if folder.kind != vectors.KIND:
         raise FormatError(
             f"'{os.fspath(path)}' must hold an index that this version of irli knows. "
             f"Got one of kind '{folder.kind}' instead. Install a newer irli."

@@ -9,45 +9,89 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from irli.inputs import Bag, Batch, shared_tensor
+from irli.problem import Rows
 from irli.router import Router, plain
 
+_SPARSE_SPREAD = 0.1  # of a feature's first vector: rows of unit length start with small logits
 _TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
 class Pairs(NamedTuple):
     """The (query, relevant item) pairs of a batch, as the losses need them."""
 
-    row: Tensor  # (pairs,): the query's place in the batch
+    row: Tensor  # (pairs,): the query's row of logits
     bucket: Tensor  # (pairs, S): the item's buckets, -1 where it has fewer
     weight: Tensor  # (pairs,): sums to 1 over a query's items
 
 
-class RouterNetwork(nn.Module):
-    """f_r: (n, d) -> (n, B) logits, in the form described in `irli.router`.
+class Bagged(nn.Module):
+    """A linear layer for sparse rows: the sum of a row's features, each with a vector of its own.
 
-    Queries are centred and scaled to unit length on average before they enter, so that one
-    learning rate suits pixels and unit vectors alike; `freeze` folds that into the weights.
+    Only the vectors of the features in a batch get a gradient, so a step costs the same with a
+    thousand features as with millions.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(dim, width, mode="sum", sparse=True)
+        nn.init.normal_(self.table.weight, std=_SPARSE_SPREAD)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows: Bag) -> Tensor:
+        total: Tensor = self.table(rows.features, rows.offsets, rows.values)
+        return total + self.bias
+
+
+class RouterNetwork(nn.Module):
+    """f_r: queries (n, d) -> logits (n, H, B), in the form described in `irli.router`.
+
+    H heads on one trunk are the routers of H repetitions that learn together; the paper's
+    repetitions have a network each, with one head.
+
+    Queries are scaled to unit length on average before they enter, and dense ones centred, so that
+    one learning rate suits pixels and unit vectors alike; `freeze` folds that into the weights.
     """
 
     centre: Tensor
     scale: Tensor
 
-    def __init__(self, dim: int, linear: int, hidden: int, buckets: int) -> None:
+    def __init__(
+        self,
+        dim: int,
+        linear: int,
+        hidden: int,
+        buckets: int,
+        heads: int = 1,
+        sparse: bool = False,
+    ) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, linear, bias=False) if linear else None
-        self.hidden = nn.Linear(dim, hidden)
-        self.out = nn.Linear(linear + hidden, buckets)
-        self.register_buffer("centre", torch.zeros(dim))
+        self.hidden = Bagged(dim, hidden) if sparse else nn.Linear(dim, hidden)
+        self.out = nn.Linear(linear + hidden, heads * buckets)
+        self.heads, self.buckets = heads, buckets
+        self.register_buffer("centre", torch.zeros(dim if not sparse else 0))
         self.register_buffer("scale", torch.ones(()))
 
-    def forward(self, queries: Tensor) -> Tensor:
+    def forward(self, queries: Batch) -> Tensor:
+        logits: Tensor = self.out(self._features(queries))
+        return logits.reshape(-1, self.heads, self.buckets)
+
+    def score(self, queries: Batch, head: int) -> Tensor:
+        """Return the logits of one head (n, B)."""
+        part = slice(head * self.buckets, (head + 1) * self.buckets)
+        features = self._features(queries)
+        return nn.functional.linear(features, self.out.weight[part], self.out.bias[part])
+
+    def _features(self, queries: Batch) -> Tensor:
+        if isinstance(queries, Bag):
+            return torch.relu(self.hidden(queries._replace(values=queries.values / self.scale)))
         x = (queries - self.centre) / self.scale
         # The ReLU part sees coordinates of unit variance: else it hardly learns in our few steps.
         features = torch.relu(self.hidden(x * x.shape[1] ** 0.5))
         if self.linear is not None:
             features = torch.cat([self.linear(x), features], dim=1)
-        logits: Tensor = self.out(features)
-        return logits
+        return features
 
     @property
     def device(self) -> torch.device:
@@ -55,20 +99,25 @@ class RouterNetwork(nn.Module):
         return self.out.weight.device
 
     @torch.no_grad()
-    def standardise(self, vectors: Tensor) -> None:
+    def standardise(self, rows: Rows) -> None:
         """Measure centre and scale of the inputs."""
+        if not isinstance(rows, np.ndarray):
+            length = float(np.sqrt((rows.data.astype(np.float64) ** 2).sum() / rows.shape[0]))
+            self.scale.fill_(length or 1.0)
+            return
+        vectors = shared_tensor(rows)
         self.centre.copy_(vectors.mean(dim=0))
         spread = (vectors - self.centre).square().sum(dim=1).mean().sqrt()
         self.scale.copy_(spread if spread > 0 else torch.ones(()))
 
     @torch.no_grad()
     def warm_start(
-        self, centroids: Tensor, inner_product: bool, pairs: Pairs, queries: Tensor
+        self, centroids: Tensor, inner_product: bool, pairs: Pairs, queries: Batch
     ) -> None:
         """Begin as temperature x centroid scores; the part behind the ReLU begins at zero.
 
         The linear part keeps the directions in which the centroids differ most. The temperature is
-        the one that explains `pairs` best.
+        the one that explains `pairs` best. For a network with one head.
         """
         if self.linear is None:
             return
@@ -85,26 +134,47 @@ class RouterNetwork(nn.Module):
         for temperature in _TEMPERATURES:
             self.out.weight.copy_(temperature * weight)
             self.out.bias.copy_(temperature * bias)
-            losses.append(softmax_loss(self(queries), pairs).item())
+            losses.append(softmax_loss(self(queries).flatten(0, 1), pairs).item())
         best = _TEMPERATURES[int(np.argmin(losses))]
         self.out.weight.copy_(best * weight)
         self.out.bias.copy_(best * bias)
 
     @torch.no_grad()
-    def freeze(self) -> Router:
-        """Return the weights as plain arrays that take raw queries."""
-        weights = [] if self.linear is None else [self.linear.weight]
-        weights.append(self.hidden.weight * self.hidden.in_features**0.5)
-        weight = torch.cat(weights) / self.scale
-        linear = 0 if self.linear is None else self.linear.out_features
-        shift = torch.cat([torch.zeros(linear, device=weight.device), self.hidden.bias])
-        return plain(
-            project=_array(weight.T),
-            shift=_array(shift - weight @ self.centre),
-            linear=linear,
-            out=_array(self.out.weight.T),
-            bias=_array(self.out.bias),
-        )
+    def thaw(self, routers: list[Router]) -> None:
+        """Begin as `freeze` left off: for a network without a linear part."""
+        project = torch.from_numpy(np.array(routers[0].project))
+        shift = torch.from_numpy(np.array(routers[0].shift))
+        self.centre.zero_()
+        self.scale.fill_(1)
+        if isinstance(self.hidden, Bagged):
+            self.hidden.table.weight.copy_(project)
+        else:
+            self.hidden.weight.copy_(project.T / self.hidden.in_features**0.5)
+        self.hidden.bias.copy_(shift)
+        self.out.weight.copy_(torch.from_numpy(np.concatenate([r.coarse.T for r in routers])))
+        self.out.bias.copy_(torch.from_numpy(np.concatenate([r.bias for r in routers])))
+
+    @torch.no_grad()
+    def freeze(self) -> list[Router]:
+        """Return the heads as plain arrays that take raw queries; they share those of the trunk."""
+        if isinstance(self.hidden, Bagged):
+            linear = 0
+            project, shift = self.hidden.table.weight / self.scale, self.hidden.bias.detach()
+        else:
+            weights = [] if self.linear is None else [self.linear.weight]
+            weights.append(self.hidden.weight * self.hidden.in_features**0.5)
+            weight = torch.cat(weights) / self.scale
+            linear = 0 if self.linear is None else self.linear.out_features
+            zeros = torch.zeros(linear, device=weight.device)
+            project = weight.T
+            shift = torch.cat([zeros, self.hidden.bias]) - weight @ self.centre
+        trunk, offset = _array(project), _array(shift)
+        out = self.out.weight.reshape(self.heads, self.buckets, -1)
+        bias = self.out.bias.reshape(self.heads, self.buckets)
+        return [
+            plain(trunk, offset, linear, _array(out[h].T), _array(bias[h]))
+            for h in range(self.heads)
+        ]
 
 
 def softmax_loss(logits: Tensor, pairs: Pairs) -> Tensor:

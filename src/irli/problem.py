@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,18 +22,24 @@ _HELD_WANTED = 10  # what validation looks for
 _QUERY_WEIGHT = 3.0  # a given query counts like three base vectors in an affinity
 _MIX_NEAREST = 50  # a query is mixed with one of so many near ones
 
-Relevance = sp.csr_array[np.float32, tuple[int, int]]
+_CSR = ("data", "indices", "indptr")
+
+Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
+Rows: TypeAlias = "NDArray[np.float32] | Sparse"  # (n, d), of either kind
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Items with vectors, training queries with the items they want, validation queries.
+    """Items, training queries with the items they want, validation queries.
 
     Attributes
     ----------
     metric : str
-    items : float32 array of shape (N, d)
-    queries : float32 array of shape (n, d)
+    items : float32 array of shape (N, p)
+        Where the items lie, for the first partition.
+    own : bool
+        Whether the items are points of the query space, which the router can be asked about.
+    queries : float32 array or CSR of shape (n, d)
         Training queries: base vectors, sample queries, or both.
     rows : int64 array of shape (n,)
         The item that each training query is, or -1.
@@ -41,7 +47,7 @@ class Problem:
         Which items each query wants, and how much.
     sampling : float64 array of shape (n,)
         How often each query is drawn in training; sums to 1.
-    held_queries : float32 array of shape (v, d)
+    held_queries : float32 array or CSR of shape (v, d)
         Held-out queries for validation.
     held_truth : int64 array of shape (v, j)
         What they want, -1 as padding.
@@ -49,30 +55,38 @@ class Problem:
 
     metric: str
     items: NDArray[np.float32]
-    queries: NDArray[np.float32]
+    own: bool
+    queries: Rows
     rows: NDArray[np.int64]
     indptr: NDArray[np.int64]
     indices: NDArray[np.int64]
     weights: NDArray[np.float32]
     sampling: NDArray[np.float64]
-    held_queries: NDArray[np.float32]
+    held_queries: Rows
     held_truth: NDArray[np.int64]
 
     @property
     def pair_queries(self) -> NDArray[np.int64]:
         """The query of each (query, item) pair."""
-        return np.repeat(np.arange(len(self.queries)), np.diff(self.indptr))
+        return np.repeat(np.arange(len(self.rows)), np.diff(self.indptr))
 
-    def wanted_by(self, weights: NDArray[np.float32]) -> Relevance:
-        """Return the relevance with `weights`, turned round: (N, N + strangers).
+    def askers(self) -> Rows:
+        """Return all that a router is asked for an affinity: items with vectors, other queries."""
+        if not self.own:
+            return self.queries
+        return np.concatenate([self.items, self.queries[self.rows < 0]])
 
-        Columns are the items as queries, then the training queries that are no items.
-        """
+    def wanted_by(self, weights: NDArray[np.float32]) -> Sparse:
+        """Return the relevance with `weights`, turned round: (N, askers)."""
         count = len(self.items)
-        strangers = int((self.rows < 0).sum())
-        column = np.where(self.rows < 0, count + np.cumsum(self.rows < 0) - 1, self.rows)
+        column = np.arange(len(self.rows))
+        width = len(column)
+        if self.own:
+            stranger = self.rows < 0
+            column = np.where(stranger, count + np.cumsum(stranger) - 1, self.rows)
+            width = count + int(stranger.sum())
         pairs = (self.indices, column[self.pair_queries])
-        return sp.csr_array((weights, pairs), shape=(count, count + strangers))
+        return sp.csr_array((weights, pairs), shape=(count, width))
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
@@ -83,9 +97,19 @@ class Problem:
     @classmethod
     def load(cls, folder: Path) -> Problem:
         """Map what `save` wrote."""
-        names = [f.name for f in fields(cls) if f.name != "metric"]
-        arrays: dict[str, Any] = {n: np.load(folder / f"{n}.npy", mmap_mode="r") for n in names}
-        return cls(metric=(folder / "metric").read_text(), **arrays)
+
+        def read(name: str) -> Any:
+            return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+        def rows(name: str) -> Any:
+            if (folder / f"{name}.npy").exists():
+                return read(name)
+            parts = tuple(read(f"{name}_{part}") for part in _CSR)
+            return sp.csr_array(parts, shape=tuple(read(f"{name}_shape")))
+
+        arrays = {f.name: rows(f.name) for f in fields(cls) if f.name not in ("metric", "own")}
+        metric = (folder / "metric").read_text()
+        return cls(metric=metric, own=bool(read("own")), **arrays)
 
     def fingerprint(self, recipe: Recipe) -> str:
         """Identify the problem and the recipe, so that a checkpoint is never used for another."""
@@ -96,7 +120,16 @@ class Problem:
         return digest.hexdigest()
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metric"}
+        """Return all but the metric as arrays; a CSR is four of them."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name in (f.name for f in fields(self) if f.name != "metric"):
+            value: Any = getattr(self, name)
+            if isinstance(value, sp.csr_array):
+                arrays |= {f"{name}_{part}": getattr(value, part) for part in _CSR}
+                arrays[f"{name}_shape"] = np.array(value.shape)
+            else:
+                arrays[name] = np.asarray(value)
+        return arrays
 
 
 class Held(NamedTuple):
@@ -112,7 +145,7 @@ def pose(
     recipe: Recipe,
     *,
     queries: NDArray[np.float32] | None = None,
-    relevance: Relevance | None = None,
+    relevance: Sparse | None = None,
     neighbors: NDArray[np.int64] | None = None,
     progress: Progress = False,
 ) -> tuple[Problem, Held]:
@@ -160,6 +193,7 @@ def pose(
     problem = Problem(
         metric=metric,
         items=items,
+        own=True,
         queries=np.concatenate([part.queries for part in parts]),
         rows=np.concatenate([part.rows for part in parts]),
         indptr=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
@@ -196,7 +230,7 @@ def _ask(
     items: NDArray[np.float32],
     metric: str,
     queries: NDArray[np.float32],
-    relevance: Relevance | None,
+    relevance: Sparse | None,
     recipe: Recipe,
     rng: np.random.Generator,
     progress: Progress,
@@ -269,7 +303,7 @@ def _pairs(
     return there.sum(axis=1), indices, np.full(len(indices), weight, dtype=np.float32)
 
 
-def _heaviest(relevance: Relevance, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _heaviest(relevance: Sparse, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the items of the largest weights in each row, padded with -1."""
     best = np.full((len(rows), _HELD_WANTED), -1, dtype=np.int64)
     for i, row in enumerate(rows):

@@ -21,7 +21,7 @@ from irli.partition import Partition
 from irli.problem import Problem
 from irli.progress import Progress, track
 from irli.router import Router
-from irli.training import Repetition, learn_repetition
+from irli.training import Repetition, learn_repetitions
 
 
 def learn(
@@ -33,39 +33,65 @@ def learn(
     device: str = "cpu",
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress = False,
+    start: tuple[list[Router], list[Partition]] | None = None,
 ) -> list[Repetition]:
     """Learn R repetitions: Algorithm 1.
 
     Parameters
     ----------
     workers : int
-        Processes that learn repetitions side by side; needs `boost=False` in the recipe.
+        Processes that learn repetitions side by side; the recipe must have `boost=False` and
+        `trunk="own"`, so that they learn nothing from each other.
     threads : int, optional
         Threads of torch, divided among the workers.
     checkpoint : path, optional
         A folder for finished repetitions. Found again there, they are not learned again.
+    start : (routers, partitions), optional
+        Where to go on from, instead of beginning anew.
     """
-    if workers > 1 and recipe.boost and recipe.repetitions > 1:
-        raise InvalidParameter(
-            f"The 'workers' parameter must be 1 with boost=True, where each repetition learns from "
-            f"the earlier ones. Got {workers} instead. Use a recipe with boost=False."
-        )
+    _check_workers(workers, recipe)
     with _folder(checkpoint) as folder:
         mark = problem.fingerprint(recipe) if checkpoint is not None or workers > 1 else ""
         if workers > 1:
             _learn_in_processes(problem, recipe, folder, mark, workers, threads, device, progress)
         done: list[Repetition] = []
         with _torch_threads(threads):
-            for number in range(recipe.repetitions):
-                repetition = _load(folder, number, mark) if mark else None
-                if repetition is None:
-                    repetition = learn_repetition(
-                        problem, recipe, number, done, device=device, progress=progress
+            for numbers in _groups(recipe):
+                group = _load(folder, numbers, mark) if mark else None
+                if group is None:
+                    known = None
+                    if start is not None:
+                        known = [Repetition(start[0][n], start[1][n], []) for n in numbers]
+                    group = learn_repetitions(
+                        problem,
+                        recipe,
+                        numbers,
+                        done,
+                        start=known,
+                        device=device,
+                        progress=progress,
                     )
                     if mark:
-                        _save(folder, number, mark, repetition)
-                done.append(repetition)
+                        _save(folder, numbers, mark, group)
+                done += group
         return done
+
+
+def _groups(recipe: Recipe) -> list[list[int]]:
+    """Return the repetitions that are learned together: all on a shared trunk, or each alone."""
+    everyone = list(range(recipe.repetitions))
+    return [everyone] if recipe.trunk == "shared" else [[number] for number in everyone]
+
+
+def _check_workers(workers: int, recipe: Recipe) -> None:
+    if workers == 1 or recipe.repetitions == 1:
+        return
+    learned = "boost=True" if recipe.boost else "trunk='shared'"
+    if recipe.boost or recipe.trunk == "shared":
+        raise InvalidParameter(
+            f"The 'workers' parameter must be 1 with {learned}, where repetitions learn from each "
+            f"other. Got {workers} instead. Use a recipe with boost=False and trunk='own'."
+        )
 
 
 def _learn_in_processes(
@@ -79,15 +105,15 @@ def _learn_in_processes(
     progress: Progress,
 ) -> None:
     """Learn what is missing in `folder`, each repetition in a fresh process."""
-    missing = [r for r in range(recipe.repetitions) if _load(folder, r, mark) is None]
+    missing = [group for group in _groups(recipe) if _load(folder, group, mark) is None]
     each = max(1, (threads or torch.get_num_threads()) // workers)
     with tempfile.TemporaryDirectory() as shared:
         problem.save(Path(shared))
         # Fresh processes: torch's threads do not survive a fork.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
             jobs = [
-                pool.submit(_learn_one, shared, recipe, r, str(folder), mark, each, device)
-                for r in missing
+                pool.submit(_learn_group, shared, recipe, group, str(folder), mark, each, device)
+                for group in missing
             ]
             try:
                 for job in track(jobs, progress, "repetitions"):
@@ -97,12 +123,18 @@ def _learn_in_processes(
                 raise
 
 
-def _learn_one(
-    shared: str, recipe: Recipe, number: int, folder: str, mark: str, threads: int, device: str
+def _learn_group(
+    shared: str,
+    recipe: Recipe,
+    numbers: list[int],
+    folder: str,
+    mark: str,
+    threads: int,
+    device: str,
 ) -> None:
     torch.set_num_threads(threads)
-    repetition = learn_repetition(Problem.load(Path(shared)), recipe, number, [], device=device)
-    _save(Path(folder), number, mark, repetition)
+    group = learn_repetitions(Problem.load(Path(shared)), recipe, numbers, [], device=device)
+    _save(Path(folder), numbers, mark, group)
 
 
 @contextmanager
@@ -125,36 +157,45 @@ def _torch_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _file(folder: Path, number: int) -> Path:
-    return folder / f"repetition-{number:04d}.npz"
+def _file(folder: Path, numbers: list[int]) -> Path:
+    return folder / f"repetition-{numbers[0]:04d}.npz"
 
 
-def _save(folder: Path, number: int, mark: str, repetition: Repetition) -> None:
-    """Write a finished repetition; a file under its final name is whole."""
-    router = {f"router.{name}": value for name, value in repetition.router._asdict().items()}
-    history = np.frombuffer(json.dumps(repetition.history).encode(), dtype=np.uint8)
+_TRUNK = ("project", "shift")  # the same arrays in all routers of a group
+
+
+def _save(folder: Path, numbers: list[int], mark: str, group: list[Repetition]) -> None:
+    """Write finished repetitions; a file under its final name is whole."""
+    arrays: dict[str, Any] = {"mark": np.array(mark)}
+    for place, repetition in enumerate(group):
+        for name, value in repetition.router._asdict().items():
+            if place == 0 or name not in _TRUNK:
+                arrays[f"{place}.router.{name}"] = value
+        history = json.dumps(repetition.history).encode()
+        arrays[f"{place}.history"] = np.frombuffer(history, dtype=np.uint8)
+        arrays[f"{place}.assignment"] = repetition.partition.assignment
     handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
     with os.fdopen(handle, "wb") as file:
-        np.savez(
-            file,
-            mark=np.array(mark),
-            assignment=repetition.partition.assignment,
-            history=history,
-            **router,
-        )
-    os.replace(name, _file(folder, number))
+        np.savez(file, **arrays)
+    os.replace(name, _file(folder, numbers))
 
 
-def _load(folder: Path, number: int, mark: str) -> Repetition | None:
-    """Read a finished repetition of this very problem and recipe, or None."""
-    path = _file(folder, number)
+def _load(folder: Path, numbers: list[int], mark: str) -> list[Repetition] | None:
+    """Read finished repetitions of this very problem and recipe, or None."""
+    path = _file(folder, numbers)
     if not path.exists():
         return None
+    group = []
     with np.load(path, allow_pickle=False) as saved:
-        if str(saved["mark"]) != mark:
+        if "mark" not in saved or str(saved["mark"]) != mark:
             return None
-        fields: dict[str, Any] = {name: saved[f"router.{name}"] for name in Router._fields}
-        fields["linear"] = int(fields["linear"])
-        router = Router(**fields)
-        history = json.loads(saved["history"].tobytes())
-        return Repetition(router, Partition(router.buckets, saved["assignment"]), history)
+        fields: dict[str, Any] = {}
+        for place in range(len(numbers)):
+            names = [n for n in Router._fields if place == 0 or n not in _TRUNK]
+            fields |= {name: saved[f"{place}.router.{name}"] for name in names}
+            fields["linear"] = int(fields["linear"])
+            router = Router(**fields)
+            history = json.loads(saved[f"{place}.history"].tobytes())
+            partition = Partition(router.buckets, saved[f"{place}.assignment"])
+            group.append(Repetition(router, partition, history))
+    return group

@@ -15,7 +15,7 @@ bucket; the next ones are added only for the buckets that still look best, and s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,11 @@ class Router(NamedTuple):
         scoring = int((np.diff(self.depths, prepend=0) * self.keeps).sum())
         return self.project.size + self.turn.size + scoring
 
-    def log_probabilities(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Score the buckets: (n, d) -> (n, B). Those that a stage leaves behind keep its score."""
+    def log_probabilities(self, queries: Any) -> NDArray[np.float32]:
+        """Score the buckets: (n, d), dense or CSR -> (n, B).
+
+        Those that a stage of a cascade leaves behind keep its score.
+        """
         features = self._features(queries)
         if self.turn.size:
             features = features @ self.turn + self.turn_shift
@@ -70,8 +73,8 @@ class Router(NamedTuple):
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return logits.astype(np.float32)
 
-    def _features(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        features = queries @ self.project + self.shift
+    def _features(self, queries: Any) -> NDArray[np.float32]:
+        features: NDArray[np.float32] = queries @ self.project + self.shift
         np.maximum(features[:, self.linear :], 0, out=features[:, self.linear :])
         return features
 

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from irli.affinity import Affinity
 from irli.config import Recipe
-from irli.hashing import UniversalHash
-from irli.kmeans import kmeans, nearest_centroids
+from irli.inputs import Batch, Inputs, shared_tensor, with_noise
 from irli.metrics import load_summary
-from irli.network import LOSS, Pairs, RouterNetwork
-from irli.partition import Partition, bounded, capacity, least_loaded
+from irli.network import LOSS, Bagged, Pairs
+from irli.partition import Partition, bounded, least_loaded
 from irli.problem import Problem
 from irli.progress import Progress, track
 from irli.router import Router
+from irli.start import first_network, first_partition, limit
 from irli.validation import Validation
 
 log = logging.getLogger(__name__)
 
 _WARM_UP = 0.05  # share of the steps over which the learning rate rises
 _LAST_RATE = 0.05  # of the learning rate, reached at the end
+_SPARSE_RATE = 25.0  # times the learning rate, at most, for the vectors of seldom features
+_USUAL_FEATURE = 27  # a feature of one in so many rows learns at the learning rate itself
+_SMALL = 32_768  # so many training queries are all drawn in an epoch, of more only half
 _SAMPLE = 4096  # queries that choose the temperature, and that turn the features of a cascade
 
 History = list[dict[str, Any]]
@@ -42,114 +44,143 @@ class Repetition:
     history: History
 
 
-def learn_repetition(
+def learn_repetitions(
     problem: Problem,
     recipe: Recipe,
-    number: int,
+    numbers: Sequence[int],
     earlier: list[Repetition],
     *,
+    start: list[Repetition] | None = None,
     device: str = "cpu",
     progress: Progress = False,
-) -> Repetition:
-    """Learn repetition `number`: the body of the outer loop of Algorithm 1.
+) -> list[Repetition]:
+    """Learn the repetitions `numbers`: the body of the outer loop of Algorithm 1.
 
+    One repetition is a network of its own; several are heads on a trunk that they share.
     The router that is returned was trained last on the partition that is returned: re-partitions
     lie between trainings, never behind the last one.
+
+    With `start`, learning goes on from these repetitions instead of beginning anew.
     """
+    what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed * 10_007 + number)
-        learner = Learner(problem, recipe, number, earlier, device)
-        repartitioning = True
-        for epoch in track(range(1, recipe.epochs + 1), progress, f"repetition {number + 1}"):
+        torch.manual_seed(recipe.seed * 10_007 + numbers[0])
+        learner = Learner(problem, recipe, numbers, earlier, device, start)
+        for epoch in track(range(1, recipe.epochs + 1), progress, what):
             loss = learner.train_epoch()
             last = epoch == recipe.epochs
             if epoch % recipe.every and not last:
                 continue
-            moved, kept = 0.0, True
             learner.measure(epoch, loss)
-            if repartitioning and not last:
-                moved, kept = learner.repartition()
-                repartitioning = kept and moved >= recipe.stop_moved
-            learner.record(moved, kept)
+            for head in learner.heads:
+                moved, kept = 0.0, True
+                if head.moving and not last:
+                    moved, kept = learner.repartition(head)
+                    head.moving = kept and moved >= recipe.stop_moved
+                head.record(moved, kept)
         return learner.finish()
 
 
+@dataclass
+class Head:
+    """One repetition while it is being learned."""
+
+    number: int  # among all repetitions
+    place: int  # among those of the network
+    rng: np.random.Generator
+    partition: Partition
+    moving: bool  # whether there are re-partitions to come
+    log_probabilities: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    round: dict[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=list)
+
+    def record(self, moved: float, kept: bool) -> None:
+        """Close the round in the history."""
+        self.history.append({**self.round, "moved": moved, "kept": kept})
+        log.debug("%s", self.history[-1])
+
+
 class Learner:
-    """The state of one repetition while it is being learned."""
+    """The network of one or more repetitions, and their partitions, while they are learned."""
 
     def __init__(
-        self, problem: Problem, recipe: Recipe, number: int, earlier: list[Repetition], device: str
+        self,
+        problem: Problem,
+        recipe: Recipe,
+        numbers: Sequence[int],
+        earlier: list[Repetition],
+        device: str,
+        start: list[Repetition] | None = None,
     ) -> None:
         self.problem = problem
         self.recipe = recipe
-        self.number = number
         self.device = torch.device(device)
-        self.rng = np.random.default_rng([recipe.seed, number])
-        self.items = _tensor(problem.items)
-        self.queries = _tensor(problem.queries)
+        self.queries = Inputs(problem.queries)
         self.weights = np.asarray(problem.weights)
         for repetition in earlier if recipe.boost else []:
             self.weights = self.weights * _misses(problem, repetition, recipe)
         self.wanted_by = problem.wanted_by(self.weights)
-        self.validation = Validation(problem.held_queries, problem.held_truth)
-        self.history: History = []
-        self._start()
-        steps = recipe.epochs * -(-self._epoch_size() // recipe.batch_size)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=recipe.learning_rate)
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimiser,
-            recipe.learning_rate,
-            total_steps=steps + 1,
-            pct_start=_WARM_UP,
-            cycle_momentum=False,
-            final_div_factor=1 / _LAST_RATE,
-        )
+        self.validation = Validation(problem.held_truth)
+        self.network = first_network(problem, recipe, len(numbers))
+        self.rng = np.random.default_rng([recipe.seed, numbers[0]])
+        self.heads: list[Head] = []
+        if start is not None:
+            self._resume(numbers, start)
+        else:
+            for place, number in enumerate(numbers):
+                self._start(place, number)
+        self._prepare_steps()
 
-    # --- the start -----------------------------------------------------------------------------
+    def _resume(self, numbers: Sequence[int], start: list[Repetition]) -> None:
+        """Go on with routers and partitions that were learned before."""
+        self.network.thaw([repetition.router for repetition in start])
+        self.network.to(self.device)
+        for place, (number, repetition) in enumerate(zip(numbers, start, strict=True)):
+            rng = np.random.default_rng([self.recipe.seed, number])
+            moving = self.recipe.start != "alone"
+            self.heads.append(Head(number, place, rng, repetition.partition, moving))
 
-    def _start(self) -> None:
-        """Make the first partition and the network (section 3.1, or k-means buckets)."""
-        recipe, (count, dim) = self.recipe, self.items.shape
-        self.network = RouterNetwork(dim, recipe.linear, recipe.hidden, recipe.buckets)
-        self.network.standardise(self.items)
-        if recipe.start == "hash":
-            hashed = UniversalHash(recipe.buckets, seed=recipe.seed * 10_007 + self.number)
-            self.partition = Partition(recipe.buckets, hashed(np.arange(count))[:, None])
-            self.network.to(self.device)
-            return
-        generator = torch.Generator().manual_seed(int(self.rng.integers(2**31)))
-        centroids = kmeans(self.items, recipe.buckets, generator)
-        self.partition = self._first_partition(centroids)
-        if recipe.router == "warm":
-            rows = self.rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
-            inner_product = self.problem.metric == "ip"
+    def _start(self, place: int, number: int) -> None:
+        """Add the first partition of a repetition, and let the router begin as its centroids."""
+        recipe = self.recipe
+        rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
+        items = shared_tensor(self.problem.items)
+        partition, centroids = first_partition(items, recipe, number, rng)
+        head = Head(number, place, rng, partition, moving=recipe.start != "alone")
+        self.heads.append(head)
+        if recipe.router == "warm" and centroids is not None:
+            rows = rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
             pairs, queries = self._batch(np.sort(rows))
-            self.network.warm_start(centroids, inner_product, pairs, queries)
+            self.network.warm_start(centroids, self.problem.metric == "ip", pairs, queries)
         self.network.to(self.device)
         if recipe.buckets_per_item > 1:
-            first = self.partition.assignment[:, 0]
-            self.partition = self._new_partition(self._affinity(), first)
-
-    def _first_partition(self, centroids: Tensor) -> Partition:
-        """Assign every item to the nearest centroid that has room."""
-
-        def rank(
-            items: NDArray[np.int64], count: int
-        ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-            best = np.empty((len(items), count), dtype=np.int32)
-            decided = np.empty(len(items), dtype=np.float32)
-            for start in range(0, len(items), 4096):
-                block = items[start : start + 4096]
-                buckets, values = nearest_centroids(self.items[block], centroids, count)
-                best[start : start + 4096] = buckets
-                decided[start : start + 4096] = values[:, 0] - values[:, min(1, count - 1)]
-            return best, decided
-
-        loads = np.zeros(len(centroids), dtype=np.int64)
-        chosen = bounded(rank, len(self.items), self._limit(), self.recipe.choices, loads)
-        return Partition(len(centroids), chosen[:, None])
+            first = partition.assignment[:, 0]
+            head.partition = self._new_partition(head, self._affinity(head), first)
 
     # --- training ------------------------------------------------------------------------------
+
+    def _prepare_steps(self) -> None:
+        """Make the optimisers: the vectors of sparse features have one of their own."""
+        recipe, layer = self.recipe, self.network.hidden
+        sparse = [layer.table.weight] if isinstance(layer, Bagged) else []
+        dense = [p for p in self.network.parameters() if all(p is not q for q in sparse)]
+        rate = recipe.learning_rate
+        self.optimisers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
+        if sparse:
+            faster = _sparse_rate(self.problem.queries)
+            self.optimisers.append(torch.optim.SparseAdam(sparse, lr=faster * rate))
+        steps = recipe.epochs * -(-self._epoch_size() // recipe.batch_size)
+        self.schedules = [
+            torch.optim.lr_scheduler.OneCycleLR(
+                optimiser,
+                optimiser.param_groups[0]["lr"],
+                total_steps=steps + 1,
+                pct_start=_WARM_UP,
+                cycle_momentum=False,
+                final_div_factor=1 / _LAST_RATE,
+            )
+            for optimiser in self.optimisers
+        ]
 
     def train_epoch(self) -> float:
         """Learn the bucket scores f_r for one epoch; return the mean loss."""
@@ -157,18 +188,20 @@ class Learner:
         losses = []
         for rows in self._batches():
             pairs, queries = self._batch(rows)
-            if self.recipe.noise:
-                queries = _with_noise(queries, self.recipe.noise)
-            loss = LOSS[self.recipe.loss](self.network(queries.to(self.device)), pairs)
-            self.optimiser.zero_grad()
+            queries = with_noise(queries, self.recipe.noise).to(self.device)
+            loss = LOSS[self.recipe.loss](self.network(queries).flatten(0, 1), pairs)
+            for optimiser in self.optimisers:
+                optimiser.zero_grad()
             torch.autograd.backward(loss)
-            self.optimiser.step()
-            self.schedule.step()
+            for optimiser, schedule in zip(self.optimisers, self.schedules, strict=True):
+                optimiser.step()
+                schedule.step()
             losses.append(loss.item())
         return float(np.mean(losses))
 
     def _epoch_size(self) -> int:
-        return min(self.recipe.epoch_size or len(self.queries), len(self.queries))
+        count, size = len(self.queries), self.recipe.epoch_size
+        return min(count, size, max(_SMALL, count // 2)) if size else count
 
     def _batches(self) -> Iterator[NDArray[np.int64]]:
         size, every = self._epoch_size(), self.recipe.batch_size
@@ -179,7 +212,7 @@ class Learner:
         for start in range(0, size, every):
             yield rows[start : start + every]
 
-    def _batch(self, rows: NDArray[np.int64]) -> tuple[Pairs, Tensor]:
+    def _batch(self, rows: NDArray[np.int64]) -> tuple[Pairs, Batch]:
         """Collect the queries and their pairs with the buckets that hold the items now."""
         starts, stops = self.problem.indptr[rows], self.problem.indptr[rows + 1]
         lengths = stops - starts
@@ -188,109 +221,103 @@ class Learner:
         pair = np.repeat(starts, lengths) + within
         weight = self.weights[pair]
         total = np.bincount(row, weights=weight, minlength=len(rows)).astype(np.float32)
-        bucket = self.partition.assignment[self.problem.indices[pair]].astype(np.int64)
+        weight = weight / np.maximum(total[row], 1e-12)
+        item = self.problem.indices[pair]
+        count = self.network.heads  # each query has a row of logits for each head
+        buckets = [head.partition.assignment[item].astype(np.int64) for head in self.heads]
         pairs = Pairs(
-            row=torch.from_numpy(row).to(self.device),
-            bucket=torch.from_numpy(bucket).to(self.device),
-            weight=torch.from_numpy(weight / np.maximum(total[row], 1e-12)).to(self.device),
+            row=torch.from_numpy(np.concatenate([row * count + h.place for h in self.heads])),
+            bucket=torch.from_numpy(np.concatenate(buckets)),
+            weight=torch.from_numpy(np.tile(weight, len(self.heads))),
         )
-        return pairs, self.queries[torch.from_numpy(rows)]
+        return Pairs(*(part.to(self.device) for part in pairs)), self.queries.take(rows)
 
     # --- re-partitioning -----------------------------------------------------------------------
 
-    def repartition(self) -> tuple[float, bool]:
+    def repartition(self, head: Head) -> tuple[float, bool]:
         """Move the items to the buckets that they have most affinity to; return (moved, kept).
 
         What validation turns down may be a good first bucket lost: then only the second ones move.
         """
-        rank = self._affinity()
-        new = self._new_partition(rank)
-        kept = self._helps(new)
+        rank = self._affinity(head)
+        new = self._new_partition(head, rank)
+        kept = self._helps(head, new)
         if not kept and self.recipe.buckets_per_item > 1:
-            new = self._new_partition(rank, first=self.partition.assignment[:, 0])
-            kept = self._helps(new)
-        moved = new.moved_from(self.partition)
+            new = self._new_partition(head, rank, first=head.partition.assignment[:, 0])
+            kept = self._helps(head, new)
+        moved = new.moved_from(head.partition)
         if kept:
-            self.partition = new
+            head.partition = new
         return moved, kept
 
-    def _helps(self, new: Partition) -> bool:
+    def _helps(self, head: Head, new: Partition) -> bool:
         if self.recipe.keep == "always":
             return True
-        return self.validation.not_worse(self.log_probabilities, new, self.partition)
+        return self.validation.not_worse(head.log_probabilities, new, head.partition)
 
-    def _affinity(self) -> Affinity:
-        strangers = self.queries[torch.from_numpy(self.problem.rows < 0)]
-        return Affinity(self.network, self.items, strangers, self.wanted_by, self.recipe)
+    def _affinity(self, head: Head) -> Affinity:
+        askers = Inputs(self.problem.askers())
+        network, own = self.network, self.problem.own
+        return Affinity(network, head.place, askers, self.wanted_by, self.recipe, own)
 
-    def _new_partition(self, rank: Affinity, first: NDArray[np.int32] | None = None) -> Partition:
+    def _new_partition(
+        self, head: Head, rank: Affinity, first: NDArray[np.int32] | None = None
+    ) -> Partition:
         """Assign all items anew, or only their second buckets where the `first` are given."""
-        recipe, count = self.recipe, len(self.items)
-        buckets = self.partition.buckets
+        recipe, count = self.recipe, len(self.problem.items)
+        buckets, most = head.partition.buckets, limit(count, recipe)
         if recipe.repartition == "least-loaded":
-            chosen = least_loaded(rank, count, buckets, recipe.choices, self.rng)
+            chosen = least_loaded(rank, count, buckets, recipe.choices, head.rng)
             return Partition(buckets, chosen[:, None])
         loads = np.zeros(buckets, dtype=np.int64)
         if first is None:
-            first = bounded(rank, count, self._limit(), recipe.choices, loads)
+            first = bounded(rank, count, most, recipe.choices, loads)
         else:
             loads += np.bincount(first, minlength=buckets)
         columns = [first]
         if recipe.buckets_per_item > 1:
             second = rank.complementing(first)
-            columns.append(
-                bounded(second, count, self._limit(), recipe.choices, loads, taken=first)
-            )
+            columns.append(bounded(second, count, most, recipe.choices, loads, taken=first))
         return Partition(buckets, np.stack(columns, axis=1))
-
-    def _limit(self) -> int:
-        entries = len(self.items) * self.recipe.buckets_per_item
-        return capacity(entries, self.recipe.buckets, self.recipe.slack)
 
     # --- measuring -----------------------------------------------------------------------------
 
     def measure(self, epoch: int, loss: float) -> None:
-        """Look at the router together with the partition that it was just trained on."""
+        """Look at the routers together with the partitions that they were just trained on."""
         self.network.eval()
-        held = _tensor(self.problem.held_queries).to(self.device)
-        with torch.no_grad():
-            logits = self.network(held)
-        self.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
-        summary = load_summary(self.partition.loads())
-        self.round = {
-            "repetition": self.number,
-            "epoch": epoch,
-            "loss": loss,
-            "recall": self.validation.recall_at_probes(self.log_probabilities, self.partition),
-            "affinity": self.validation.affinity(self.log_probabilities, self.partition),
-            "load_std": summary["std"],
-            "load_max_over_mean": summary["max_over_mean"],
-        }
+        held = Inputs(self.problem.held_queries)
+        everyone = held.take(np.arange(len(held))).to(self.device)
+        for head in self.heads:
+            with torch.no_grad():
+                logits = self.network.score(everyone, head.place)
+            head.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
+            summary = load_summary(head.partition.loads())
+            known = head.log_probabilities, head.partition
+            head.round = {
+                "repetition": head.number,
+                "epoch": epoch,
+                "loss": loss,
+                "recall": self.validation.recall_at_probes(*known),
+                "affinity": self.validation.affinity(*known),
+                "load_std": summary["std"],
+                "load_max_over_mean": summary["max_over_mean"],
+            }
 
-    def record(self, moved: float, kept: bool) -> None:
-        """Close the round in the history."""
-        self.history.append({**self.round, "moved": moved, "kept": kept})
-        log.debug("%s", self.history[-1])
-
-    def finish(self) -> Repetition:
-        """Freeze the router."""
-        router = self.network.freeze()
+    def finish(self) -> list[Repetition]:
+        """Freeze the routers."""
+        routers = self.network.freeze()
         if self.recipe.cascade:
             rows = self.rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
-            router = router.cascaded(self.queries[torch.from_numpy(rows)].numpy())
-        return Repetition(router, self.partition, self.history)
+            sample = np.asarray(self.problem.queries[rows])
+            routers = [router.cascaded(sample) for router in routers]
+        pairs = zip(self.heads, routers, strict=True)
+        return [Repetition(router, head.partition, head.history) for head, router in pairs]
 
 
-def _tensor(array: NDArray[np.float32]) -> Tensor:
-    """Share memory with torch, which wants to be able to write: a mapped array is copied."""
-    return torch.from_numpy(array if array.flags.writeable else np.array(array))
-
-
-def _with_noise(queries: Tensor, noise: float) -> Tensor:
-    """Blur the queries, so that the router learns regions and not points."""
-    length = queries.norm(dim=1, keepdim=True) / queries.shape[1] ** 0.5
-    blurred: Tensor = queries + noise * length * torch.randn_like(queries)
-    return blurred
+def _sparse_rate(queries: Any) -> float:
+    """Return how much faster the vectors of features learn: the rarer they are, the faster."""
+    seldom = queries.shape[0] * queries.shape[1] / max(1, queries.nnz)
+    return float(np.clip(seldom / _USUAL_FEATURE, 1.0, _SPARSE_RATE))
 
 
 def _misses(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray[np.float32]:
@@ -300,7 +327,7 @@ def _misses(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray
     assignment = repetition.partition.assignment
     asking = problem.pair_queries
     step = 2048
-    for start in range(0, len(problem.queries), step):
+    for start in range(0, len(problem.rows), step):
         block = np.asarray(problem.queries[start : start + step])
         probability = np.exp(repetition.router.log_probabilities(block))
         first, last = problem.indptr[start], problem.indptr[start + len(block)]

@@ -16,13 +16,11 @@ class Validation:
 
     Parameters
     ----------
-    queries : array of shape (v, d)
     truth : int array of shape (v, j)
         The items that each query wants, -1 as padding.
     """
 
-    def __init__(self, queries: NDArray[np.float32], truth: NDArray[np.int64]) -> None:
-        self.queries = queries
+    def __init__(self, truth: NDArray[np.int64]) -> None:
         self.truth = np.asarray(truth)
         self.wanted = self.truth >= 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +21,10 @@ from irli.checks import (
 )
 from irli.config import METRICS, Recipe
 from irli.config import recipe as named_recipe
-from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+from irli.errors import FormatError, InvalidParameter, NotFitted
 from irli.filters import Ids
 from irli.kernels import DOT, L2, Frozen
+from irli.learner import learner
 from irli.metrics import load_summary
 from irli.problem import Held, pose
 from irli.progress import Progress
@@ -125,7 +125,7 @@ class VectorIndex:
         near = None if neighbors is None else _checked_neighbors(neighbors, count)
         named = Ids(np.arange(count) if ids is None else as_ids(ids, count).copy())
         threads = thread_count(threads)
-        learn = _learner(device)
+        learn = learner(device)
         check_int("workers", workers, at_least=1, owner="fit")
 
         problem, held = pose(
@@ -415,27 +415,6 @@ class VectorIndex:
                 "Build the index again, or open it with the version of irli that wrote it."
             ) from error
         return index
-
-
-def _learner(device: str) -> Callable[..., list[Any]]:
-    """Return `repetitions.learn`, if torch is there and can use `device`."""
-    try:
-        import torch
-
-        from irli.repetitions import learn
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"Learning an index needs {error.name}, which is not installed. "
-            "Install it with: pip install 'irli[train]'"
-        ) from error
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidParameter(
-            "The 'device' parameter of fit must be one that torch can use here. "
-            f"Got '{device}' instead: {str(error).splitlines()[0]} Leave it out for the cpu."
-        ) from error
-    return learn
 
 
 def _checked_relevance(relevance: Any, queries: NDArray[np.float32] | None, items: int) -> Any:

@@ -1,0 +1,88 @@
+"""How much to believe the ranker and how much the index: weights fitted on held-out rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from irli.kernels import kernel
+from irli.problem import Sparse
+from irli.ranker import Ranker
+
+
+class Fusion(NamedTuple):
+    """log-odds of a label = by_score * score - by_margin * max(0, 1 - margin)^2 + threshold."""
+
+    by_margin: float
+    by_score: float
+    threshold: float
+
+
+INDEX_ALONE = Fusion(by_margin=0.0, by_score=1.0, threshold=0.0)
+
+
+def fit_fusion(
+    ranker: Ranker,
+    rows: Sparse,
+    truth: Sparse,
+    found: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    importance: NDArray[np.float32],
+) -> Fusion:
+    """Fit the weights by logistic regression over the candidates of held-out rows.
+
+    Parameters
+    ----------
+    rows, truth : CSR of shape (n, D) and (n, L)
+    found, scores : arrays of shape (n, C)
+        The candidates of the index, -1 as padding, and their scores.
+    importance : float32 array of shape (L,)
+        How much a true label weighs: rare ones more, or the common ones decide alone.
+    """
+    margins = pair_margins(ranker, rows, found)
+    row, place = np.nonzero(found >= 0)
+    label = found[row, place]
+    lack = np.maximum(0, 1 - margins[row, place]).astype(np.float64)
+    facts = np.stack([-(lack**2), scores[row, place], np.ones(len(row))], axis=1)
+    key = row * truth.shape[1] + label
+    known = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)) * truth.shape[1]
+    right = np.isin(key, known + truth.indices)
+    weight = np.where(right, importance[label], 1.0)
+
+    def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        odds = facts @ x
+        cost = np.logaddexp(0, odds) - right * odds
+        slope = 1 / (1 + np.exp(-np.clip(odds, -50, 50))) - right
+        return float((weight * cost).mean()), facts.T @ (weight * slope) / len(row)
+
+    bounds = [(0, None), (0, None), (None, None)]
+    start = np.array([1.0, 0.5, 0.0])
+    best = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    return Fusion(*map(float, best))
+
+
+def pair_margins(ranker: Ranker, rows: Sparse, found: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the ranker's margin of each candidate (n, C)."""
+    margins = np.zeros(found.shape, dtype=np.float32)
+    _pair_margins(rows.indptr, rows.indices, rows.data, ranker, found, margins)
+    return margins
+
+
+@kernel
+def _pair_margins(
+    indptr: Any, indices: Any, data: Any, ranker: Any, found: Any, margins: Any
+) -> None:
+    total = np.zeros(len(ranker.bias), np.float32)
+    for i in range(len(found)):
+        for label in found[i]:
+            if label >= 0:
+                total[label] = ranker.bias[label]
+        for e in range(indptr[i], indptr[i + 1]):
+            for w in range(ranker.starts[indices[e]], ranker.starts[indices[e] + 1]):
+                total[ranker.labels[w]] += data[e] * ranker.weights[w]
+        for c in range(found.shape[1]):
+            if found[i, c] >= 0:
+                margins[i, c] = total[found[i, c]]

@@ -1,0 +1,88 @@
+"""New labels without learning anew: each goes where its rows would look for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.config import Recipe
+from irli.labelkernels import FrozenLabels
+from irli.partition import Partition, bounded, capacity
+from irli.problem import Sparse
+from irli.ranker import Ranker
+from irli.router import Router, plain
+
+_BLOCK = 2048
+
+
+def routers_of(frozen: FrozenLabels) -> list[Router]:
+    """Return the routers of a frozen index; those on one trunk share its arrays."""
+    trunks = list(zip(frozen.project, frozen.shift, strict=True))  # `freeze` knows them by identity
+    return [
+        plain(*trunks[min(r, len(trunks) - 1)], frozen.linear, out, frozen.bias[r])
+        for r, out in enumerate(frozen.out)
+    ]
+
+
+def partitions_of(frozen: FrozenLabels) -> list[Partition]:
+    """Return the partitions of a frozen index."""
+    found = []
+    for offsets in frozen.offsets:
+        labels = frozen.items[offsets[0] : offsets[-1]]
+        bucket = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+        order = np.argsort(labels, kind="stable")
+        label = labels[order]
+        column = np.arange(len(label)) - np.searchsorted(label, label)
+        assignment = np.full((len(frozen.prior), int(column.max()) + 1), -1, dtype=np.int32)
+        assignment[label, column] = bucket[order]
+        found.append(Partition(len(offsets) - 1, assignment))
+    return found
+
+
+def placed(
+    router: Router, partition: Partition, rows: Sparse, labels: Sparse, recipe: Recipe
+) -> Partition:
+    """Return the partition with new labels in it, within its bound.
+
+    Parameters
+    ----------
+    rows : CSR of shape (n, d)
+        As the routers see them.
+    labels : CSR of shape (n, m)
+        Which of the m new labels each row carries.
+    """
+    affinity = np.zeros((labels.shape[1], partition.buckets), dtype=np.float32)
+    for start in range(0, rows.shape[0], _BLOCK):
+        part = slice(start, start + _BLOCK)
+        affinity += labels[part].T @ np.exp(router.log_probabilities(rows[part]))
+
+    def rank(items: NDArray[np.int64], count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        best = np.argsort(-affinity[items], axis=1, kind="stable")[:, :count].astype(np.int32)
+        values = np.take_along_axis(affinity[items], best[:, :2], axis=1)
+        return best, values[:, 0] - values[:, -1]
+
+    loads = partition.loads()
+    entries = int(loads.sum()) + labels.shape[1]
+    most = capacity(entries, partition.buckets, recipe.slack)
+    chosen = bounded(rank, labels.shape[1], most, min(32, partition.buckets), loads)
+    width = partition.assignment.shape[1]
+    more = np.full((labels.shape[1], width), -1, dtype=np.int32)
+    more[:, 0] = chosen
+    return Partition(partition.buckets, np.concatenate([partition.assignment, more]))
+
+
+def joined(old: Ranker, new: Ranker) -> Ranker:
+    """Return a ranker of the labels of both, those of `new` behind those of `old`."""
+    width, count = len(old.starts) - 1, len(old.bias)
+    parts = [
+        sp.csr_array((r.weights, r.labels, r.starts), shape=(width, len(r.bias)))
+        for r in (old, new)
+    ]
+    both = sp.csr_array(sp.hstack(parts, format="csr"))
+    return Ranker(
+        both.indptr.astype(np.int64),
+        both.indices.astype(np.int32),
+        both.data.astype(np.float32),
+        np.concatenate([old.bias[:count], new.bias]),
+    )

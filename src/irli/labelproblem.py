@@ -1,0 +1,133 @@
+"""What there is to learn from rows with labels, and which rows are held out so that nothing leaks.
+
+Rows often come in families: versions of one product, packages of one source. Held out at random, a
+row is judged beside its siblings in training, which flatters whatever memorises. So whole groups of
+similar rows are held out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.config import Recipe
+from irli.problem import Problem, Rows, Sparse
+from irli.profiles import embedding, profiles, unit
+
+_DIRECTIONS = 128  # of the space in which rows are compared and labels have their profiles
+_GROUP = 8  # rows in a group, at most, unless they are all alike
+_ALIKE = 0.03  # rows nearer than this, of unit length, are the same in other words
+_HELD_SHARE = 0.05
+_HELD_MOST = 2000
+_VALIDATED = 500  # of the held rows, that judge re-partitions
+_WANTED = 10  # labels of such a row, at most
+
+
+class Split(NamedTuple):
+    """Which rows train, and which are held out to choose by."""
+
+    train: NDArray[np.int64]
+    held: NDArray[np.int64]
+
+
+def pose_labels(rows: Rows, labels: Sparse, recipe: Recipe) -> tuple[Problem, Split]:
+    """Turn rows and their labels into a problem to learn.
+
+    Parameters
+    ----------
+    rows : array or CSR of shape (n, d)
+        As the routers see them.
+    labels : CSR of shape (n, L)
+    """
+    rng = np.random.default_rng([recipe.seed, 0x1D])
+    places = unit(embedding(rows, _DIRECTIONS, recipe.seed))
+    useful = np.flatnonzero(np.diff(labels.indptr))  # who has no label teaches nothing
+    split = hold_out(places, useful, rng)
+    wanted = labels[split.train]
+    count = len(split.train)
+    judges = split.held[:_VALIDATED]
+    problem = Problem(
+        metric="cosine",
+        items=profiles(places[split.train], wanted),
+        own=False,
+        queries=rows[split.train],
+        rows=np.full(count, -1),
+        indptr=wanted.indptr.astype(np.int64),
+        indices=wanted.indices.astype(np.int64),
+        weights=np.ones(wanted.nnz, dtype=np.float32),
+        sampling=np.full(count, 1 / count),
+        held_queries=rows[judges],
+        held_truth=_padded(labels, judges),
+    )
+    return problem, split
+
+
+def hold_out(
+    places: NDArray[np.float32], useful: NDArray[np.int64], rng: np.random.Generator
+) -> Split:
+    """Hold out whole groups of near rows; a handful of rows, or of families, serves for both.
+
+    Parameters
+    ----------
+    places : array of shape (n, p)
+        Where the rows lie.
+    useful : int array
+        The rows to split.
+    """
+    wanted = min(_HELD_MOST, int(_HELD_SHARE * len(useful)))
+    if wanted == 0:
+        return Split(useful, useful)
+    groups = _groups(places, useful, rng)
+    groups.sort(key=lambda group: max(len(group), _GROUP, wanted))  # large families last
+    if len(groups[0]) > len(useful) // 2:
+        return Split(useful, useful)
+    sizes = np.cumsum([len(group) for group in groups])
+    count = int(np.searchsorted(sizes, wanted)) + 1
+    held = np.concatenate(groups[:count])
+    return Split(np.sort(np.concatenate(groups[count:])), rng.permutation(held))
+
+
+def _groups(
+    places: NDArray[np.float32], rows: NDArray[np.int64], rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Cut the rows into small groups of near ones, in random order."""
+    waiting, done = [rows], []
+    while waiting:
+        group = waiting.pop()
+        parts = _parts(places, group, rng) if len(group) > _GROUP else [group]
+        if len(parts) > 1:
+            waiting += parts
+        else:
+            done += parts
+    return [done[place] for place in rng.permutation(len(done))]
+
+
+def _parts(
+    places: NDArray[np.float32], group: NDArray[np.int64], rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Cut a group in two about the middle, where the gap is widest; rows all alike stay whole."""
+    own = places[group]
+    one = own[rng.integers(len(group))]
+    apart = np.linalg.norm(own - one, axis=1)
+    if apart.max() <= _ALIKE:
+        return [group]
+    along = own @ ((one - own[np.argmax(apart)]) / apart.max())
+    order = np.argsort(along, kind="stable")
+    middle, reach = len(group) // 2, max(_GROUP, len(group) // 16)
+    near = along[order][max(0, middle - reach) : middle + reach + 1]
+    if near[-1] - near[0] <= _ALIKE / 2:  # a large family lies across the middle
+        alike = np.abs(along - along[order[middle]]) <= _ALIKE / 2
+        return [group[alike], group[~alike]]
+    cut = max(0, middle - reach) + int(np.argmax(np.diff(near))) + 1
+    return [group[order[:cut]], group[order[cut:]]]
+
+
+def _padded(labels: Sparse, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return some labels of each row, padded with -1."""
+    padded = np.full((len(rows), _WANTED), -1, dtype=np.int64)
+    for place, row in enumerate(rows):
+        own = labels.indices[labels.indptr[row] : labels.indptr[row + 1]][:_WANTED]
+        padded[place, : len(own)] = own
+    return padded

@@ -1,0 +1,309 @@
+"""The compiled prediction of labels against Algorithm 2 written out in NumPy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from planted import random_partition, random_router
+from plantedlabels import random_frozen, random_ranker, random_rows, ranked
+
+from irli import labelkernels
+from irli.config import LABEL_SCORES
+from irli.fusion import INDEX_ALONE, Fusion
+from irli.labelfit import freeze
+from irli.labelkernels import FrozenLabels, LabelScratch
+from irli.labelling import Labeller, LabelParameters
+from irli.router import Router
+
+FUSED = Fusion(by_margin=0.7, by_score=1.3, threshold=-0.4)
+
+
+def route(frozen: FrozenLabels, rows: sp.csr_array) -> LabelScratch:
+    scratch = labelkernels.make_scratch(frozen)
+    labelkernels.route(frozen, rows.indptr.astype(np.int64), rows.indices, rows.data, scratch)
+    return scratch
+
+
+def slow_logits(frozen: FrozenLabels, rows: sp.csr_array) -> NDArray[np.float64]:
+    """(n, R, B), by matrix products."""
+    x = rows.toarray().astype(np.float64)
+    logits = []
+    for r, out in enumerate(frozen.out):
+        t = r if len(frozen.project) > 1 else 0
+        features = x @ frozen.project[t] + frozen.shift[t]
+        features[:, frozen.linear :] = np.maximum(features[:, frozen.linear :], 0)
+        logits.append(features @ out + frozen.bias[r])
+    return np.stack(logits, axis=1)
+
+
+def bucket_entries(frozen: FrozenLabels, r: int, b: int) -> list[tuple[int, float]]:
+    part = slice(frozen.offsets[r, b], frozen.offsets[r, b + 1])
+    return list(zip(frozen.items[part].tolist(), frozen.share[part].tolist(), strict=True))
+
+
+class Oracle:
+    """Votes and scores of all labels found for one row, given its logits (R, B)."""
+
+    def __init__(self, frozen: FrozenLabels, logits: NDArray, parameters: LabelParameters) -> None:
+        self.votes: dict[int, int] = defaultdict(int)
+        total: dict[int, float] = defaultdict(float)
+        everywhere = 0.0
+        score, count = parameters.score, len(logits)
+        for r, values in enumerate(logits.astype(np.float64)):
+            if score != "logit":
+                values = values - values.max()
+                values = values - np.log(np.exp(values).sum())
+            chosen = np.argsort(-values, kind="stable")[: parameters.probes]
+            weakest = values[chosen].min()
+            if score == "log-probability":
+                everywhere += weakest / count
+            for b in chosen:
+                for label, share in bucket_entries(frozen, r, int(b)):
+                    self.votes[label] += 1
+                    total[label] += {
+                        "votes": 1.0,
+                        "probability": np.exp(values[b]) * share / count,
+                        "logit": values[b] / count,
+                        "log-probability": (values[b] - weakest) / count,
+                    }[score]
+        if score == "probability":
+            self.scores = {label: np.log(max(p, 1e-30)) for label, p in total.items()}
+        else:
+            prior = frozen.prior
+            self.scores = {label: s + everywhere + prior[label] for label, s in total.items()}
+
+    def best(self, count: int) -> list[int]:
+        return sorted(self.scores, key=lambda label: (-self.scores[label], label))[:count]
+
+    def fused(self, candidates: int, margins: NDArray, fusion: Fusion) -> dict[int, float]:
+        lack = np.maximum(0, 1 - margins.astype(np.float64))
+        return {
+            label: fusion.by_score * self.scores[label]
+            - fusion.by_margin * lack[label] ** 2
+            + fusion.threshold
+            for label in self.best(candidates)
+        }
+
+
+def check_answer(
+    scores: NDArray, labels: NDArray, right: dict[int, float], k: int, tolerance: float = 2e-3
+) -> None:
+    """The k best of `right`, best first, then padding; whichever of near equals comes first."""
+    count = min(k, len(right))
+    assert len(set(labels[:count].tolist())) == count
+    assert (labels[count:] == -1).all()
+    assert (scores[count:] == -np.inf).all()
+    assert (np.diff(scores[:count]) <= 0).all()
+    expected = sorted(right.values(), reverse=True)[:count]
+    np.testing.assert_allclose(scores[:count], expected, rtol=tolerance, atol=tolerance)
+    own = [right[int(label)] for label in labels[:count]]
+    np.testing.assert_allclose(scores[:count], own, rtol=tolerance, atol=tolerance)
+
+
+# --- route -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("linear", [0, 3])
+@pytest.mark.parametrize("rows", [1, 5, labelkernels.BLOCK])
+def test_route(shared: bool, linear: int, rows: int) -> None:
+    frozen = random_frozen(shared=shared, linear=linear)
+    assert len(frozen.project) == (1 if shared else 3)
+    x = random_rows(rows, 12)
+    logits = route(frozen, x).logits[:rows]
+    np.testing.assert_allclose(logits, slow_logits(frozen, x), rtol=1e-4, atol=1e-4)
+
+
+def test_trunks_matter() -> None:
+    x = random_rows(4, 12)[1:]
+    own, shared = (route(random_frozen(shared=s), x).logits[:3] for s in (False, True))
+    np.testing.assert_array_equal(own[:, 0], shared[:, 0])
+    assert np.abs(own[:, 1:] - shared[:, 1:]).max() > 0.1
+
+
+# --- gather ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    score=st.sampled_from(LABEL_SCORES),
+    probes=st.integers(1, 14),  # there are 10 buckets
+    per_item=st.integers(1, 2),
+    shared=st.booleans(),
+)
+def test_gather(seed: int, score: str, probes: int, per_item: int, shared: bool) -> None:
+    frozen = random_frozen(per_item=per_item, shared=shared, seed=seed)
+    scratch = route(frozen, random_rows(3, 12, seed=seed))
+    parameters = LabelParameters(probes, score=score)
+    for row in range(3):  # one scratch for all: a row leaves no trace
+        right = Oracle(frozen, scratch.logits[row].copy(), parameters)
+        found = labelkernels.gather(frozen, parameters.plan(5, INDEX_ALONE), row, scratch)
+        seen = scratch.touched[:found].tolist()
+        assert sorted(seen) == sorted(right.scores)
+        assert {label: scratch.votes[label] for label in seen} == right.votes
+        for label in seen:
+            assert scratch.scores[label] == pytest.approx(right.scores[label], rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("score", LABEL_SCORES)
+def test_probing_everything_finds_every_label(score: str) -> None:
+    frozen = random_frozen()
+    labeller = Labeller(frozen)
+    rows = random_rows(20, 12)
+    for probes in (10, 11, 2**40):
+        _, labels = labeller.predict(rows, rows, 50, LabelParameters(probes, score=score))
+        assert (np.sort(labels, axis=1) == np.arange(50)).all()
+
+
+@pytest.mark.parametrize("score", LABEL_SCORES)
+@pytest.mark.parametrize("probes", [1, 3, 9])
+def test_ties_do_not_probe_more(score: str, probes: int) -> None:
+    """All buckets are equal: exactly `probes` of them are read in each repetition."""
+    frozen = random_frozen(labels=40, buckets=10, repetitions=2)
+    frozen = frozen._replace(out=np.zeros_like(frozen.out), bias=np.full_like(frozen.bias, 2.0))
+    scratch = route(frozen, random_rows(2, 12))
+    plan = LabelParameters(probes, score=score).plan(5, INDEX_ALONE)
+    found = labelkernels.gather(frozen, plan, 1, scratch)
+    loads = np.diff(frozen.offsets, axis=1)
+    assert scratch.votes[scratch.touched[:found]].sum() == loads[:, :probes].sum()
+
+
+# --- predict ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    score=st.sampled_from(LABEL_SCORES),
+    probes=st.integers(1, 12),
+    k=st.integers(1, 60),  # there are 50 labels
+    rows=st.integers(1, 20),
+)
+def test_predict_without_a_ranker(seed: int, score: str, probes: int, k: int, rows: int) -> None:
+    frozen = random_frozen(seed=seed)
+    x = random_rows(rows, 12, seed=seed)
+    parameters = LabelParameters(probes, score=score)
+    scores, labels = Labeller(frozen).predict(x, x, k, parameters)
+    assert scores.shape == labels.shape == (rows, k)
+    logits = slow_logits(frozen, x)
+    for row in range(rows):
+        check_answer(scores[row], labels[row], Oracle(frozen, logits[row], parameters).scores, k)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    probes=st.integers(1, 12),
+    candidates=st.integers(1, 60),
+    k=st.integers(1, 12),
+)
+def test_the_ranker_orders_the_candidates(seed: int, probes: int, candidates: int, k: int) -> None:
+    """The rows that the ranker sees are not those that the routers see."""
+    ranker = random_ranker(50, 30, seed=seed)
+    frozen = random_frozen(seed=seed)
+    routed, others = random_rows(9, 12, seed=seed), random_rows(9, 30, seed=seed + 1)
+    parameters = LabelParameters(probes, candidates)
+    labeller = Labeller(ranked(frozen, ranker))
+    scores, labels = labeller.predict(routed, others, k, parameters, FUSED)
+    margins = ranker.margins(others)
+    logits = slow_logits(frozen, routed)
+    for row in range(9):
+        oracle = Oracle(frozen, logits[row], parameters)
+        right = oracle.fused(max(candidates, k), margins[row], FUSED)
+        check_answer(scores[row], labels[row], right, k)
+
+
+def test_a_ranker_of_no_weight_is_left_out() -> None:
+    frozen, ranker = random_frozen(), random_ranker(50, 12)
+    x = random_rows(9, 12)
+    parameters = LabelParameters(4)
+    one = Labeller(frozen).predict(x, x, 5, parameters)
+    other = Labeller(ranked(frozen, ranker)).predict(x, x, 5, parameters, INDEX_ALONE)
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def equal_buckets(items: NDArray[np.int32], repetitions: int = 1) -> FrozenLabels:
+    """An index in which all labels have the same score, found in the order of their buckets."""
+    routers: list[Router] = [
+        random_router(4, 5, linear=0)._replace(
+            coarse=np.zeros((10, 5), np.float32), bias=np.zeros(5, np.float32)
+        )
+    ] * repetitions
+    partitions = [random_partition(len(items), 5, seed=r) for r in range(repetitions)]
+    frozen = freeze(routers, partitions, np.ones(len(items), dtype=np.int64))
+    return frozen._replace(
+        prior=np.zeros_like(frozen.prior), share=np.ones_like(frozen.share), items=items
+    )
+
+
+@pytest.mark.parametrize("score", LABEL_SCORES)
+def test_of_equals_the_smaller_number_comes_first(score: str) -> None:
+    items = np.random.default_rng(0).permutation(30).astype(np.int32)
+    x = random_rows(9, 4)
+    _, labels = Labeller(equal_buckets(items)).predict(x, x, 30, LabelParameters(5, score=score))
+    assert (labels == np.arange(30)).all()
+
+
+@pytest.mark.parametrize("k", [1, 7, 29])
+@pytest.mark.parametrize("fusion", [INDEX_ALONE, FUSED], ids=["alone", "fused"])
+def test_fewer_of_equals_are_the_first_of_many(k: int, fusion: Fusion) -> None:
+    items = np.random.default_rng(0).permutation(30).astype(np.int32)
+    ranker = random_ranker(30, 4, density=0.0)._replace(bias=np.zeros(30, np.float32))
+    labeller = Labeller(ranked(equal_buckets(items), ranker))
+    x = random_rows(9, 4)
+    _, labels = labeller.predict(x, x, k, LabelParameters(5), fusion)
+    assert (labels == np.arange(k)).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_and_batches_change_nothing(threads: int) -> None:
+    frozen = ranked(random_frozen(), random_ranker(50, 12))
+    labeller = Labeller(frozen)
+    x = random_rows(70, 12)
+    whole = labeller.predict(x, x, 5, LabelParameters(4, 12), FUSED, threads)
+    for row in (0, 1, 8, 69):
+        one = x[[row]]
+        alone = labeller.predict(one, one, 5, LabelParameters(4, 12), FUSED)
+        for left, right in zip(alone, whole, strict=True):
+            np.testing.assert_array_equal(left[0], right[row])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_rows_of_any_index_type(dtype: Any) -> None:
+    frozen = ranked(random_frozen(), random_ranker(50, 12))
+    x = random_rows(9, 12)
+    other = x.copy()
+    other.indices, other.indptr = x.indices.astype(dtype), x.indptr.astype(dtype)
+    one, two = (Labeller(frozen).predict(r, r, 5, LabelParameters(4), FUSED) for r in (x, other))
+    np.testing.assert_array_equal(one[1], two[1])
+
+
+# --- freezing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_item", [1, 2])
+def test_shares_and_priors(per_item: int) -> None:
+    """Within a bucket, a label's share is that of its rows; unseen labels have a little."""
+    counts = np.array([0, 3, 1, 7, 0, 2])
+    partitions = [random_partition(6, 3, per_item, seed=r) for r in range(2)]
+    routers = [random_router(4, 3, seed=r) for r in range(2)]
+    frozen = freeze(routers, partitions, counts)
+    prior = np.zeros(6)
+    for r, partition in enumerate(partitions):
+        for b in range(3):
+            held = np.flatnonzero((partition.assignment == b).any(axis=1))
+            weight = counts[held] + 0.1
+            right = dict(zip(held.tolist(), weight / weight.sum(), strict=True))
+            entries = dict(bucket_entries(frozen, r, b))
+            assert entries == pytest.approx(right, rel=1e-5)
+            prior[held] += np.log(weight / weight.sum()) / 2
+    np.testing.assert_allclose(frozen.prior, prior, rtol=1e-5)
