@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format bench peers bench-labels clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed  ## make .venv and install irli with all that developing needs
 
@@ -41,6 +41,18 @@ format: setup  ## format the code and sort its imports
 
 bench: setup  ## run the benchmarks
 	$(BIN)/python benchmarks/bars.py
+
+peers: .venv-peers/.installed  ## make .venv-peers with the libraries that labels are compared with
+
+# An environment of its own, since PECOS needs numpy < 2; peers.txt says why --no-deps.
+.venv-peers/.installed: benchmarks/peers.txt
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@echo "Installing the peers into .venv-peers ..."
+	@.venv-peers/bin/python -m pip install --quiet --no-deps -r benchmarks/peers.txt
+	@touch $@
+
+bench-labels: setup peers  ## compare labels with Omikuji, PECOS and napkinXC
+	$(BIN)/python benchmarks/labels.py compare
 
 clean:  ## delete caches and build leftovers (not .venv)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,7 +39,7 @@ def slow_logits(frozen: FrozenLabels, rows: sp.csr_array) -> NDArray[np.float64]
         t = r if len(frozen.project) > 1 else 0
         features = x @ frozen.project[t] + frozen.shift[t]
         features[:, frozen.linear :] = np.maximum(features[:, frozen.linear :], 0)
-        logits.append(features @ out + frozen.bias[r])
+        logits.append(features @ out.T + frozen.bias[r])
     return np.stack(logits, axis=1)
 
 

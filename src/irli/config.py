@@ -182,7 +182,7 @@ class Recipe:
         Examples
         --------
         >>> recipe("labels").resolved_for_labels(15_031).buckets
-        980
+        974
         >>> recipe("labels").resolved_for_labels(983).start
         'alone'
         """
@@ -200,7 +200,7 @@ class Recipe:
             )
         if chosen.start == "alone":
             chosen = dataclasses.replace(chosen, buckets=labels)
-        buckets = chosen.buckets or min(labels, int(8 * math.sqrt(labels)))
+        buckets = chosen.buckets or min(labels, int(88 * labels**0.25))
         check_int("buckets", buckets, at_most=labels, owner=f"a recipe for {labels} labels")
         return dataclasses.replace(
             chosen,

@@ -27,7 +27,8 @@ from irli.router import Router
 
 log = logging.getLogger(__name__)
 
-_NEGATIVES = 200  # labels that the index proposes for a row, as lessons for the ranker
+_SHORTLIST = 200  # labels that the index proposes for a row, as lessons for the ranker and to rank
+_FOR_EACH = 4  # and so many more for each label that a row carries on average
 _COST = 0.5
 _PRUNE = 0.1  # weights below this are dropped: precision is the same, the model half as large
 _UNSEEN = 0.1  # rows that a label without any counts for
@@ -92,7 +93,7 @@ def freeze(
         project=np.stack([router.project for router in trunks]),
         shift=np.stack([router.shift for router in trunks]),
         linear=routers[0].linear,
-        out=np.stack([router.coarse for router in routers]),
+        out=np.ascontiguousarray(np.stack([router.coarse.T for router in routers])),
         bias=np.stack([router.bias for router in routers]),
         offsets=np.stack(offsets),
         items=np.concatenate(items),
@@ -126,12 +127,12 @@ def finish(
     ranked = sparse(rows)
     labeller = Labeller(frozen)
     held, truth = split.held, labels[split.held]
-    parameters = _chosen(labeller, routed[held], truth, threads)
+    wide = min(_SHORTLIST + _FOR_EACH * labels.nnz // labels.shape[0], labels.shape[1])
+    parameters = _chosen(labeller, routed[held], truth, wide, threads)
     if want_ranker is False:
         return Learned(frozen, parameters, INDEX_ALONE)
     proposed = _proposals(labeller, routed, parameters, threads)
     judge = _ranker(ranked, labels, proposed, split.train, recipe, threads)
-    wide = min(parameters.candidates, labels.shape[1])
     scores, found = labeller.predict(routed[held], ranked[held], wide, parameters, threads=threads)
     # Half-way between precision, which the common labels decide, and propensity-scored precision.
     importance = np.sqrt(importance_of(labels[split.train]))
@@ -153,8 +154,8 @@ def _proposals(
     labeller: Labeller, routed: Sparse, parameters: LabelParameters, threads: int
 ) -> Sparse:
     """Return what the index proposes for each row (n, L)."""
-    count = min(_NEGATIVES, len(labeller.frozen.prior))
-    _, found = labeller.predict(routed, routed, count, parameters, threads=threads)
+    wide = parameters.candidates
+    _, found = labeller.predict(routed, routed, wide, parameters, threads=threads)
     there = found >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
     ones = np.ones(int(starts[-1]), dtype=np.float32)
@@ -207,7 +208,9 @@ def importance_of(labels: Sparse) -> NDArray[np.float32]:
     return importance
 
 
-def _chosen(labeller: Labeller, rows: Sparse, truth: Sparse, threads: int) -> LabelParameters:
+def _chosen(
+    labeller: Labeller, rows: Sparse, truth: Sparse, wide: int, threads: int
+) -> LabelParameters:
     """Choose the score, then the fewest probes that lose next to nothing."""
     buckets = labeller.frozen.bias.shape[1]
     tried = sorted({min(probes, buckets) for probes in _PROBES})
@@ -215,19 +218,18 @@ def _chosen(labeller: Labeller, rows: Sparse, truth: Sparse, threads: int) -> La
         tried = [buckets]  # every label alone: nothing is saved by looking at fewer
 
     def quality(parameters: LabelParameters) -> float:
-        wide = min(parameters.candidates, len(labeller.frozen.prior))
         _, found = labeller.predict(rows, rows, wide, parameters, threads=threads)
         return (_quality(found, truth) + recall(found, truth, wide)) / 2
 
     usual = tried[min(len(tried) - 1, _USUAL)]
     # The last of equals wins, and votes come first: they alone tell little apart.
     by_quality = sorted(
-        LABEL_SCORES, key=lambda score: quality(LabelParameters(usual, score=score))
+        LABEL_SCORES, key=lambda score: quality(LabelParameters(usual, wide, score))
     )
     score = by_quality[-1]
-    reached = quality(LabelParameters(tried[-1], score=score)) - _ENOUGH
+    reached = quality(LabelParameters(tried[-1], wide, score)) - _ENOUGH
     for probes in tried:
-        parameters = LabelParameters(probes, score=score)
+        parameters = LabelParameters(probes, wide, score)
         if quality(parameters) >= reached:
             break
     return parameters

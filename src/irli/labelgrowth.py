@@ -20,7 +20,7 @@ def routers_of(frozen: FrozenLabels) -> list[Router]:
     """Return the routers of a frozen index; those on one trunk share its arrays."""
     trunks = list(zip(frozen.project, frozen.shift, strict=True))  # `freeze` knows them by identity
     return [
-        plain(*trunks[min(r, len(trunks) - 1)], frozen.linear, out, frozen.bias[r])
+        plain(*trunks[min(r, len(trunks) - 1)], frozen.linear, out.T, frozen.bias[r])
         for r, out in enumerate(frozen.out)
     ]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.kernels import _kth_largest, _matmul, _normalise, kernel
+from irli.kernels import _dot, _kth_largest, _normalise, arithmetic, kernel
 
 VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
 BLOCK = 8  # rows routed together: each weight that is read serves all of them
@@ -23,7 +23,7 @@ class FrozenLabels(NamedTuple):
     project: NDArray[np.float32]  # (T, d, G): one trunk for all repetitions, or one for each
     shift: NDArray[np.float32]  # (T, G)
     linear: int
-    out: NDArray[np.float32]  # (R, G, B)
+    out: NDArray[np.float32]  # (R, B, G)
     bias: NDArray[np.float32]  # (R, B)
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
     items: NDArray[np.int32]  # (entries,): labels, bucket by bucket
@@ -93,6 +93,26 @@ def _trunk(frozen: FrozenLabels, t: int, indptr: Any, indices: Any, data: Any, o
             total[j] = max(total[j], np.float32(0.0))
 
 
+@arithmetic
+def _score(features: Any, out: Any, bias: Any, logits: Any) -> None:
+    """logits[i] = out @ features[i] + bias, four rows at a time: a weight is read once for them."""
+    n, whole = len(features), len(features) - len(features) % 4
+    for b in range(len(bias)):
+        weights = out[b]
+        for i in range(0, whole, 4):
+            one, two, three, four = features[i], features[i + 1], features[i + 2], features[i + 3]
+            a = c = d = e = np.float32(0.0)
+            for j in range(len(weights)):
+                a += weights[j] * one[j]
+                c += weights[j] * two[j]
+                d += weights[j] * three[j]
+                e += weights[j] * four[j]
+            logits[i, b], logits[i + 1, b] = a + bias[b], c + bias[b]
+            logits[i + 2, b], logits[i + 3, b] = d + bias[b], e + bias[b]
+        for i in range(whole, n):
+            logits[i, b] = _dot(weights, features[i]) + bias[b]
+
+
 @kernel
 def route(
     frozen: FrozenLabels, indptr: Any, indices: Any, data: Any, scratch: LabelScratch
@@ -103,7 +123,7 @@ def route(
     for r in range(len(frozen.bias)):
         if r < len(frozen.project):
             _trunk(frozen, r, indptr, indices, data, features)
-        _matmul(features, frozen.out[r], frozen.bias[r], scratch.logits[:n, r])
+        _score(features, frozen.out[r], frozen.bias[r], scratch.logits[:n, r])
 
 
 @kernel
