@@ -32,6 +32,7 @@ _FOR_EACH = 4  # and so many more for each label that a row carries on average
 _COST = 0.5
 _PRUNE = 0.1  # weights below this are dropped: precision is the same, the model half as large
 _UNSEEN = 0.1  # rows that a label without any counts for
+_OTHERS = 2000  # rows that a new label is trained against, at most
 _PROBES = (4, 8, 16, 32, 64, 128)
 _USUAL = 3  # which of them the scores are compared at
 _ENOUGH = 0.002  # of precision and recall that fewer probes may cost
@@ -185,15 +186,20 @@ def _ranker(
 
 
 def ranker_of_new(rows: Sparse, labels: Sparse, threads: int) -> Ranker:
-    """Train the classifiers of new labels against all rows that do not carry them."""
-    everything = sp.csr_array(np.ones(labels.shape, dtype=np.float32))
-    importance = np.ones(labels.shape[1], dtype=np.float32)
+    """Train the classifiers of new labels against rows that do not carry them."""
+    count, new = labels.shape
+    some = np.random.default_rng(0).permutation(count)[:_OTHERS]
+    length = np.zeros(count, dtype=np.int64)
+    length[some] = new
+    columns = np.tile(np.arange(new, dtype=np.int32), len(some))
+    ones = np.ones(len(columns), dtype=np.float32)
+    others = sp.csr_array((ones, columns, np.concatenate([[0], np.cumsum(length)])), labels.shape)
     return train_ranker(
         rows,
         labels,
-        everything,
+        others,
         cost=_COST,
-        importance=importance,
+        importance=np.ones(new, dtype=np.float32),
         prune=_PRUNE,
         threads=threads,
     )

@@ -334,9 +334,10 @@ class LabelIndex:
             fusion,
             thread_count(threads),
         )
-        more = ((0, 0), (0, k - most))
-        scores = np.pad(scores, more, constant_values=-np.inf)
-        labels = np.pad(labels, more, constant_values=-1)
+        if most < k:
+            more = ((0, 0), (0, k - most))
+            scores = np.pad(scores, more, constant_values=-np.inf)
+            labels = np.pad(labels, more, constant_values=-1)
         single = isinstance(X, np.ndarray) and X.ndim == 1
         return Prediction(scores[0], labels[0]) if single else Prediction(scores, labels)
 

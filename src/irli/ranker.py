@@ -1,7 +1,7 @@
 """The ranker: a linear classifier for each label, which orders the labels that the index found.
 
-Each is trained against the rows that are hard for it: those for which the index, or a neighbour,
-proposed the label wrongly. Its small weights are dropped, and all are stored by feature, so that
+Each is trained against the rows that are hard for it: those for which the index proposed the label
+wrongly. Its small weights are dropped, and all are stored by feature, so that
 scoring a row reads only what belongs to the row's own features.
 """
 
