@@ -470,3 +470,21 @@ def test_folders_that_lack_something(tmp_path: Path, index: LabelIndex, part: st
 def test_no_index_there(tmp_path: Path) -> None:
     with pytest.raises(FormatError):
         irli.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("column", [-1, 1_000_000])
+def test_a_single_row_with_a_column_out_of_bounds(index: LabelIndex, column: int) -> None:
+    """A single row takes a short cut through the checks, which must not lead past them."""
+    row = sp.csr_array(X[:1], copy=True)
+    row.indices[-1] = column
+    with refuses("X"):
+        index.predict(row)
+
+
+def test_a_single_row_is_left_alone(index: LabelIndex) -> None:
+    row = sp.csr_array(X[:1], dtype=np.float32, copy=True)
+    before = row.toarray()
+    right = index.predict(X[:2], threads=1)
+    found = index.predict(row, threads=1)
+    np.testing.assert_array_equal(found.labels, right.labels[:1])
+    np.testing.assert_array_equal(row.toarray(), before)
