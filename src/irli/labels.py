@@ -176,6 +176,9 @@ class LabelIndex:
     ) -> LabelIndex:
         """Go on learning with rows that have changed, from where the index is now.
 
+        Rows are held out anew, and the routers may know some of them from before: what is chosen
+        on them is a little too sure of the routers. `fit` from time to time.
+
         Parameters
         ----------
         X, Y : as for `fit`
