@@ -8,7 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.kernels import L2, Frozen
+from irli.codes import code_items
+from irli.frozen import L2, Frozen
+from irli.lens import no_lens
 from irli.partition import Partition
 from irli.router import Router, pack, plain
 
@@ -113,19 +115,27 @@ def random_router(
 
 
 def freeze(
-    routers: list[Router], partitions: list[Partition], vectors: Floats, metric: int = L2
+    routers: list[Router],
+    partitions: list[Partition],
+    vectors: Floats,
+    metric: int = L2,
+    pieces: int = 0,
 ) -> Frozen:
     """Put routers of equal shapes and their partitions together as the kernels read them."""
     lists = [partition.inverted() for partition in partitions]
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
+    offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
+    items = np.concatenate([items for _, items in lists])
     return Frozen(
         **pack(routers),
+        lens=no_lens(),
         linear=routers[0].linear,
         depths=routers[0].depths,
         keeps=routers[0].keeps,
-        offsets=np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)]),
-        items=np.concatenate([items for _, items in lists]),
+        offsets=offsets,
+        items=items,
         vectors=vectors,
+        coded=code_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
         metric=metric,
     )
 

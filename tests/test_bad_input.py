@@ -298,7 +298,7 @@ def test_unknown_recipe_keys() -> None:
         ("linear", -1),
         ("linear", 2.5),
         ("hidden", 0),
-        ("cascade", 1),
+        ("boost", 1),
         ("loss", "hinge"),
         ("neighbors", 0),
         ("training_points", 0),

@@ -13,11 +13,24 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from planted import exact_distances, freeze, random_partition, random_router
 
-from irli import kernels
-from irli.kernels import DOT, L2, LOG_PROBABILITY, PROBABILITY, VOTES, Frozen, Plan, Scratch
+from irli import kernels, routing
+from irli.compiled import kth_largest
+from irli.frozen import (
+    DOT,
+    L2,
+    LOG_PROBABILITY,
+    PLAIN,
+    PROBABILITY,
+    VOTES,
+    Frozen,
+    Plan,
+    Scratch,
+    make_scratch,
+)
 
 DIM, N, B, R = 5, 120, 12, 3
 ALL = np.empty(0, dtype=bool)
+ROWS = np.empty(0, dtype=np.int64)
 SCORES = (VOTES, PROBABILITY, LOG_PROBABILITY)
 
 
@@ -46,8 +59,8 @@ def queries(n: int, seed: int = 1) -> NDArray[np.float32]:
 
 
 def route(frozen: Frozen, query: NDArray[np.float32]) -> Scratch:
-    scratch = kernels.make_scratch(frozen)
-    kernels.route(frozen, query.reshape(1, -1), scratch)
+    scratch = make_scratch(frozen)
+    routing.route(frozen, query.reshape(1, -1), scratch)
     return scratch
 
 
@@ -214,7 +227,7 @@ def test_probes_are_the_top_m(m: int) -> None:
 @given(st.integers(1, B), st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_ties_do_not_add_probes(m: int, seed: int, values: int) -> None:
     frozen = index(repetitions=1)
-    scratch = kernels.make_scratch(frozen)
+    scratch = make_scratch(frozen)
     logits = -np.random.default_rng(seed).integers(1, values + 1, size=B).astype(np.float32)
     scratch.logits[0, 0] = logits
     [buckets] = probe(frozen, scratch, plan(probes=m))
@@ -224,7 +237,7 @@ def test_ties_do_not_add_probes(m: int, seed: int, values: int) -> None:
 
 def test_threshold_semantics() -> None:
     frozen = index(repetitions=1)
-    scratch = kernels.make_scratch(frozen)
+    scratch = make_scratch(frozen)
     p = np.array([0.4, 0.25, 0.25, 0.05, 0.03, 0.01] + [0.01 / 6] * 6)
     scratch.logits[0, 0] = np.log(p)
 
@@ -242,7 +255,7 @@ def test_threshold_semantics() -> None:
 
 def test_what_a_bucket_adds_to_a_score() -> None:
     frozen = index(repetitions=1)
-    scratch = kernels.make_scratch(frozen)
+    scratch = make_scratch(frozen)
     scratch.logits[0, 0] = np.log(np.arange(1, 13) / 78)
     for score, right in (
         (VOTES, [1, 1, 1]),
@@ -262,7 +275,7 @@ def test_what_a_bucket_adds_to_a_score() -> None:
 def test_kth_largest(values: list[int], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(values)))
     array = np.array(values, dtype=np.float32)
-    assert kernels._kth_largest(array, k) == sorted(values, reverse=True)[k - 1]
+    assert kth_largest(array, k) == sorted(values, reverse=True)[k - 1]
     assert sorted(array) == sorted(values)
 
 
@@ -272,7 +285,7 @@ def test_rerank_sorts_and_breaks_ties_by_row(values: list[int], k: int) -> None:
     vectors = np.array(values, dtype=np.float32)[:, None]
     n = len(values)
     frozen = freeze([random_router(1, 3)], [random_partition(n, 3)], vectors)
-    scratch = kernels.make_scratch(frozen)
+    scratch = make_scratch(frozen)
     scratch.touched[:] = np.random.default_rng(n).permutation(n)
     distances, items = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.int64)
     kernels.rerank(frozen, np.zeros(1, dtype=np.float32), n, scratch, distances, items)
@@ -286,7 +299,7 @@ def test_stages_add_up_to_search() -> None:
     p = plan(probes=3, candidates=15, min_votes=2)
     q = queries(19)
     distances, items = np.empty((19, 5), dtype=np.float32), np.empty((19, 5), dtype=np.int64)
-    kernels.search(frozen, p, ALL, q, kernels.make_scratch(frozen), distances, items)
+    kernels.search(frozen, p, ALL, q, make_scratch(frozen), distances, items, ROWS, PLAIN)
     for i, query in enumerate(q):
         scratch = route(frozen, query)
         _, found, _ = kernels.shortlist(frozen, p, ALL, 0, scratch)
@@ -319,16 +332,16 @@ def test_huge_queries_return(metric: int, changes: dict[str, Any]) -> None:
     q = np.array([[1e38] * DIM, [-1e38] * DIM, [1e38, -1e38, 1e38, -1e38, 3e38]], dtype=np.float32)
     q = np.concatenate([q, queries(3)])
     distances, items = np.empty((6, 5), dtype=np.float32), np.empty((6, 5), dtype=np.int64)
-    scratch = kernels.make_scratch(frozen)
-    kernels.search(frozen, plan(**changes), ALL, q, scratch, distances, items)
+    scratch = make_scratch(frozen)
+    kernels.search(frozen, plan(**changes), ALL, q, scratch, distances, items, ROWS, PLAIN)
     assert ((items >= -1) & (items < N)).all()
     for row in items:
         there = row[row >= 0]
         assert len(set(there)) == len(there)
     # Later queries are as if nothing had been.
     alone_d, alone = np.empty((3, 5), dtype=np.float32), np.empty((3, 5), dtype=np.int64)
-    fresh = kernels.make_scratch(frozen)
-    kernels.search(frozen, plan(**changes), ALL, q[3:], fresh, alone_d, alone)
+    fresh = make_scratch(frozen)
+    kernels.search(frozen, plan(**changes), ALL, q[3:], fresh, alone_d, alone, ROWS, PLAIN)
     np.testing.assert_array_equal(items[3:], alone)
     if metric == L2 and changes.get("min_votes", 1) == 1:  # all are infinitely far, but there
         assert (items[:3] >= 0).all()
@@ -338,4 +351,4 @@ def test_not_a_number_does_not_break_selection() -> None:
     for values in ([np.nan] * 5, [1, np.nan, 3, np.nan, 2, -np.inf, np.inf]):
         array = np.array(values, dtype=np.float32)
         for k in range(1, len(values) + 1):
-            kernels._kth_largest(array.copy(), k)  # returns
+            kth_largest(array.copy(), k)  # returns

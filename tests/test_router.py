@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from planted import freeze, random_partition, random_router
 
-from irli import VectorIndex, kernels, router
+from irli import VectorIndex, router
 from irli.errors import FormatError
+from irli.frozen import BLOCK, make_scratch
 from irli.router import ARRAYS, Router, pack, unpack
+from irli.routing import route
 from irli.training import Repetition
 
 DIM = 9
@@ -33,11 +35,11 @@ def routed(routers: list[Router], q: NDArray[np.float32]) -> NDArray[np.float32]
     """What the kernel makes of it: (n, R, B)."""
     partitions = [random_partition(5, model.buckets) for model in routers]
     frozen = freeze(routers, partitions, queries(5))
-    scratch = kernels.make_scratch(frozen)
+    scratch = make_scratch(frozen)
     out = []
-    for start in range(0, len(q), kernels.BLOCK):
-        block = q[start : start + kernels.BLOCK]
-        kernels.route(frozen, block, scratch)
+    for start in range(0, len(q), BLOCK):
+        block = q[start : start + BLOCK]
+        route(frozen, block, scratch)
         out.append(scratch.logits[: len(block)].copy())
     return np.concatenate(out)
 
@@ -114,6 +116,75 @@ def test_degenerate_samples_make_a_router_all_the_same() -> None:
     np.testing.assert_allclose(got, softmax(model, same[:2]), rtol=1e-3, atol=1e-3)
 
 
+# --- weights of 8 bits -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("linear", "hidden"), [(0, 20), (9, 32), (6, 1)])
+@pytest.mark.parametrize("buckets", [1, 63, 64, 65, 600])
+def test_compact_is_nearly_plain(linear: int, hidden: int, buckets: int) -> None:
+    model = random_router(DIM, buckets, linear=linear, hidden=hidden)
+    compact = model.compact(queries(500, seed=1))
+    assert compact.bytes.nbytes >= buckets * (linear + hidden)
+    assert compact.coarse.size == 0
+    q = queries(100, seed=2)
+    right = softmax(model, q)
+    got = compact.log_probabilities(q)
+    spread = right.std(axis=1).mean() if buckets > 1 else 1.0
+    assert np.abs(got - right).mean() < 0.03 * spread
+    assert (got.argmax(axis=1) == right.argmax(axis=1)).mean() > 0.85
+    np.testing.assert_allclose(np.exp(got).sum(axis=1), 1, rtol=1e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 200),
+    st.integers(0, 9),
+    st.integers(1, 30),
+    st.integers(1, 12),
+    st.integers(0, 99),
+)
+def test_kernel_routes_like_a_compact_router(
+    buckets: int, linear: int, hidden: int, n: int, seed: int
+) -> None:
+    models = [
+        random_router(DIM, buckets, linear=linear, hidden=hidden, seed=seed + r).compact(
+            queries(50)
+        )
+        for r in range(2)
+    ]
+    q = queries(n, seed=seed)
+    got = routed(models, q)
+    for r, model in enumerate(models):
+        # Features halfway between two steps may be rounded either way.
+        gap = np.abs(got[:, r] - model.log_probabilities(q))
+        assert np.median(gap) < 1e-3
+        assert gap.max() < 0.25
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-18, 1e18])
+def test_a_compact_router_of_any_scale(scale: float) -> None:
+    """Features that are always zero, weights of zeros, and squares beyond float32."""
+    model = random_router(DIM, 70)
+    model = model._replace(project=model.project * np.float32(scale), shift=0 * model.shift)
+    compact = model.compact(queries(50))
+    q = queries(10, seed=1)
+    got, right = compact.log_probabilities(q), softmax(model, q)
+    assert np.isfinite(got).all()
+    if scale == 0.0:
+        np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-4)
+    else:
+        assert (got.argmax(axis=1) == right.argmax(axis=1)).mean() > 0.8
+    np.testing.assert_allclose(routed([compact], q)[:, 0].argmax(axis=1), got.argmax(axis=1))
+
+
+def test_compact_routers_pack_and_unpack() -> None:
+    models = [random_router(DIM, 30, seed=seed).compact(queries(50)) for seed in range(3)]
+    stages = np.stack([models[0].depths, models[0].keeps], axis=1).tolist()
+    for one, again in zip(models, unpack(pack(models), models[0].linear, stages), strict=True):
+        for name in Router._fields:
+            np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
+
+
 # --- packing ---------------------------------------------------------------------------------
 
 
@@ -158,8 +229,8 @@ def test_cascades_of_different_ranks_in_one_index(
     index = VectorIndex().fit(X, threads=1)
     frozen = index._searcher.frozen  # type: ignore[union-attr]
     q = queries(8, seed=9)
-    scratch = kernels.make_scratch(frozen)
-    kernels.route(frozen, q, scratch)
+    scratch = make_scratch(frozen)
+    route(frozen, q, scratch)
     for r, model in enumerate(models):
         np.testing.assert_allclose(
             scratch.logits[:, r], model.log_probabilities(q), rtol=1e-3, atol=1e-3

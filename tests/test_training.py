@@ -148,7 +148,7 @@ class Spy:
 
 @pytest.mark.parametrize(
     "recipe",
-    [small_paper(repetitions=3, buckets=12), small_default(repetitions=2, cascade=False)],
+    [small_paper(repetitions=3, buckets=12), small_default(repetitions=2, scoring="full")],
     ids=["paper", "boosted"],
 )
 def test_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
@@ -725,7 +725,7 @@ def test_a_problem_survives_its_files(tmp_path: Path, dense: bool) -> None:
         else:
             np.testing.assert_array_equal(one, other, err_msg=field.name)
     # What another process would do with it.
-    repetitions._learn_group(str(tmp_path), recipe, [1], str(tmp_path), "mark", 1, "cpu")
+    repetitions.learn_group(str(tmp_path), recipe, [1], str(tmp_path), "mark", 1, "cpu")
     [there] = repetitions._load(tmp_path, [1], "mark") or []
     assert_same_repetitions([there], learn_repetitions(task, recipe, [1], []))
 

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from irli.compiled import kernel
 from irli.config import Recipe
 from irli.inputs import Inputs
-from irli.kernels import kernel
 from irli.network import RouterNetwork
 from irli.problem import Sparse
 from irli.threads import run_all

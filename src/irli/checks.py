@@ -63,7 +63,8 @@ def as_queries(x: Any, dim: int) -> tuple[NDArray[np.float32], bool]:
     >>> as_queries([1, 2], dim=2)
     (array([[1., 2.]], dtype=float32), True)
     """
-    array = _as_real(x, "queries")
+    plain = type(x) is np.ndarray and x.dtype == np.float32
+    array = x if plain else _as_real(x, "queries")
     single = array.ndim == 1
     if single:
         array = array[None, :]
@@ -281,8 +282,10 @@ def _as_float32(array: NDArray[Any], name: str, dim: int | None) -> NDArray[np.f
             f"Got {array.shape[1]} dimensions instead. Encode them in the same way."
         )
     # Numbers beyond float32 become infinite here, and are named below.
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         vectors = np.ascontiguousarray(array, dtype=np.float32)
+        if math.isfinite(vectors.sum()):  # then all are; a sum may overflow without a fault
+            return vectors
     rows = max(1, _BLOCK // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), rows):
         finite = np.isfinite(vectors[start : start + rows]).all(axis=1)

@@ -12,8 +12,9 @@ from irli.checks import check_bool, check_choice, check_float, check_int
 from irli.errors import InvalidParameter
 
 METRICS = ("l2", "ip", "cosine")
-SCORES = ("votes", "probability", "log-probability")
+SCORES = ("votes", "probability", "log-probability", "codes")
 LABEL_SCORES = ("votes", "probability", "logit", "log-probability")
+MOST_PIECES = 512  # their sums fit into 16 bits
 _ALL_LABELS = 2048  # up to so many labels, an output for each beats any index
 
 
@@ -26,7 +27,7 @@ class Recipe:
     repetitions : int
         R, routers with a partition each.
     buckets : int
-        B; 0 chooses by work (see `resolved`).
+        B; 0 chooses by time (see `buckets_by_time`).
     start : {"kmeans", "hash", "alone"}
         The first partition: bounded k-means, a 2-universal hash (section 3.1), or a bucket for
         every item alone, which stays so.
@@ -40,8 +41,11 @@ class Recipe:
         Features behind the ReLU.
     features : int
         Sparse queries with more features than this are hashed to so many; 0: never.
-    cascade : bool
-        Score most buckets with the first few features only (see `irli.router`).
+    scoring : {"int8", "cascade", "full"}
+        Score buckets with weights of 8 bits, or most of them with the first few features only, or
+        all of them with all features in float32 (see `irli.router`).
+    pieces : int or None
+        M, the pieces of an item's 4-bit code (see `irli.codes`); 0: no codes.
     loss : {"softmax", "sigmoid-bce", "softmax-bce"}
         Cross-entropy on the buckets of the relevant items, or the paper's binary cross-entropy over
         "holds a relevant item" with a sigmoid (the authors' code) or a softmax (the text).
@@ -98,7 +102,8 @@ class Recipe:
     linear: int = 128
     hidden: int = 32
     features: int = 0
-    cascade: bool = True
+    scoring: str = "int8"
+    pieces: int | None = None
     loss: str = "softmax"
     neighbors: int = 20
     training_points: int = 200_000
@@ -125,6 +130,8 @@ class Recipe:
     def __post_init__(self) -> None:
         for field in _COUNTS:
             check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
+        if self.pieces is not None:
+            check_int("pieces", self.pieces, at_least=0, at_most=MOST_PIECES, owner=_OWNER)
         for field in ("buckets", "epoch_size", "mixes", "linear", "features"):
             check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
         check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
@@ -136,7 +143,7 @@ class Recipe:
             check_float(field, getattr(self, field), at_least=0.0, owner=_OWNER)
         for field, allowed in _CHOICES.items():
             check_choice(field, getattr(self, field), allowed, owner=_OWNER)
-        for field in ("boost", "cascade", "lift"):
+        for field in ("boost", "lift"):
             check_bool(field, getattr(self, field), owner=_OWNER)
         if self.start != "kmeans" and self.router == "warm":
             raise InvalidParameter(
@@ -160,9 +167,9 @@ class Recipe:
         Examples
         --------
         >>> recipe("default").resolved(items=68_728, dim=384).buckets
-        4096
+        2048
         """
-        buckets = self.buckets or buckets_by_work(items, dim)
+        buckets = self.buckets or buckets_by_time(items)
         owner = f"a recipe for {items} items"
         check_int("buckets", buckets, at_most=items, owner=owner)
         named = RECIPES.get(self.name)
@@ -182,25 +189,29 @@ class Recipe:
         Examples
         --------
         >>> recipe("labels").resolved_for_labels(15_031).buckets
-        974
+        613
         >>> recipe("labels").resolved_for_labels(983).start
         'alone'
         """
-        if self.cascade or self.router == "warm" or self.boost or self.affinity != "queries":
+        plain = self.scoring == "full" and self.router == "network" and not self.boost
+        if not plain or self.affinity != "queries":
             raise InvalidParameter(
-                "A recipe for labels must have cascade=False, router='network', boost=False and "
+                "A recipe for labels must have scoring='full', router='network', boost=False and "
                 f"affinity='queries': labels have no vectors. Got the recipe '{self.name}' with "
-                f"cascade={self.cascade}, router={self.router!r}, boost={self.boost}, "
+                f"scoring={self.scoring!r}, router={self.router!r}, boost={self.boost}, "
                 f"affinity={self.affinity!r}. Start from recipe('labels') or ('paper-labels')."
             )
         chosen = self
         if self.start == "kmeans" and self.buckets == 0 and labels <= _ALL_LABELS:
-            chosen = dataclasses.replace(
-                self, start="alone", repetitions=1, hidden=1024, loss="sigmoid-bce", epochs=25
-            )
+            named = RECIPES.get(self.name, self)
+            few = {"repetitions": 1, "hidden": 1024, "loss": "sigmoid-bce", "epochs": 25}
+            unasked: dict[str, Any] = {
+                key: few[key] for key in few if getattr(self, key) == getattr(named, key)
+            }
+            chosen = dataclasses.replace(self, start="alone", **unasked)
         if chosen.start == "alone":
             chosen = dataclasses.replace(chosen, buckets=labels)
-        buckets = chosen.buckets or min(labels, int(88 * labels**0.25))
+        buckets = chosen.buckets or min(labels, int(5 * labels**0.5))
         check_int("buckets", buckets, at_most=labels, owner=f"a recipe for {labels} labels")
         return dataclasses.replace(
             chosen,
@@ -224,6 +235,7 @@ _COUNTS = (
 )
 _CHOICES = {
     "start": ("kmeans", "hash", "alone"),
+    "scoring": ("int8", "cascade", "full"),
     "trunk": ("own", "shared"),
     "router": ("warm", "network"),
     "loss": ("softmax", "sigmoid-bce", "softmax-bce"),
@@ -242,7 +254,8 @@ RECIPES = {
         start="hash",
         router="network",
         hidden=1024,
-        cascade=False,
+        scoring="full",
+        pieces=0,
         loss="sigmoid-bce",
         neighbors=100,
         training_points=10_000_000,
@@ -265,13 +278,14 @@ RECIPES = {
     # Items without vectors: heads on one trunk, no point of their own to ask the router about.
     "labels": Recipe(
         name="labels",
-        repetitions=8,
+        repetitions=4,
         trunk="shared",
         router="network",
         linear=0,
         hidden=192,
         features=1 << 20,
-        cascade=False,
+        scoring="full",
+        pieces=0,
         mixes=0,
         noise=0.0,
         affinity="queries",
@@ -311,17 +325,18 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
     return dataclasses.replace(base, **changes)
 
 
-def buckets_by_work(items: int, dim: int) -> int:
-    """Choose B, rounded down to a power of two, for the least work.
+def buckets_by_time(items: int) -> int:
+    """Choose B, rounded down to a power of two, for the fastest search.
 
-    Routing costs some c B multiplications and scanning p N d / B, for p probes. Their sum is least
-    at B = sqrt(N d p / c), and with the cascade p and c are about equal. Below 16 items a bucket
-    the router has too few examples of each. Measured on 60k to 390k items of 50 to 784 dimensions.
+    Scoring a bucket takes about as long as reading the code of an item. So routing costs c B and
+    scanning p N / B for p probes, and their sum is least where both are equal: at B in proportion
+    to sqrt(N). Below 16 items a bucket the router has too few examples of each. Measured on 60k to
+    390k items of 50 to 784 dimensions.
 
     Examples
     --------
-    >>> buckets_by_work(68_728, 384), buckets_by_work(390_000, 50), buckets_by_work(10, 3)
-    (4096, 4096, 1)
+    >>> buckets_by_time(68_728), buckets_by_time(390_000), buckets_by_time(10)
+    (2048, 4096, 1)
     """
-    wanted = int(min(math.sqrt(items * dim), items / 16))
+    wanted = int(min(8 * math.sqrt(items), items / 16))
     return 1 << max(0, wanted.bit_length() - 1)

@@ -47,6 +47,8 @@ class Ids:
 
     def names(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of item rows; -1 stays -1."""
+        if self._order is None:
+            return rows
         return np.where(rows >= 0, self.values[np.maximum(rows, 0)], -1)
 
     def rows(self, ids: Any) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.checks import check_int
-from irli.kernels import kernel
+from irli.compiled import kernel
 from irli.progress import Progress, track
 
 # The scores of a tile stay in the cache between the product and the selection.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -13,12 +13,32 @@ from numpy.typing import NDArray
 
 from irli import kernels
 from irli.checks import check_choice, check_float, check_int
+from irli.compiled import aligned, read_only
 from irli.config import SCORES
 from irli.errors import InvalidParameter
-from irli.kernels import Frozen, Plan, Scratch, read_only
+from irli.firstpass import fill_table
+from irli.frozen import (
+    BLOCK,
+    CODES,
+    LOG_PROBABILITY,
+    MOST_CANDIDATES,
+    PLAIN,
+    Coded,
+    Frozen,
+    Lens,
+    Plan,
+    Scratch,
+    make_scratch,
+)
+from irli.routing import route
 from irli.threads import Reserve, run_all
 
+_PER_ANSWER = 8  # candidates for each wanted item, where nobody says how many
 _PIECES = 4  # pieces of a batch for each thread: the last thread waits for a quarter at most
+
+
+_ALL = read_only(np.empty(0, dtype=bool))  # the filter that allows all items
+_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # in place of ids
 
 
 @dataclass(frozen=True)
@@ -35,8 +55,9 @@ class SearchParameters:
         In how many probed buckets an item must have been seen.
     candidates : int or None
         Exact distances at most, chosen by score; None: for all that were seen.
-    score : {"votes", "probability", "log-probability"}
-        What a probed bucket adds to the score of its items.
+    score : {"votes", "probability", "log-probability", "codes"}
+        What chooses the candidates: what probed buckets add to the score of their items, or the
+        items' 4-bit codes.
     """
 
     probes: int | None = None
@@ -71,25 +92,49 @@ class SearchParameters:
             candidates = _count("candidates", candidates)
         if score is not None:
             check_choice("score", score, SCORES, owner="search")
+        min_votes, score = min_votes or self.min_votes, score or self._score(min_votes)
+        if score == "codes" and min_votes > 1:
+            raise InvalidParameter(
+                "The 'min_votes' parameter of search must be 1 with score='codes', which counts no "
+                f"votes. Got {min_votes} instead. Use another score, such as 'votes'."
+            )
         return SearchParameters(
             probes=probes,
             threshold=threshold,
-            min_votes=min_votes or self.min_votes,
+            min_votes=min_votes,
             candidates=candidates or self.candidates,
-            score=score or self.score,
+            score=score,
         )
+
+    def _score(self, min_votes: int | None) -> str:
+        """Return the score of a call that names none: one that counts votes if it needs them."""
+        votes = min_votes is not None and min_votes > 1
+        return "log-probability" if votes and self.score == "codes" else self.score
 
     def plan(self, k: int) -> Plan:
         """Return the parameters as the kernels take them."""
         threshold = self.threshold or 0.0
+        candidates = max(self.candidates, k) if self.candidates else 0
+        score = SCORES.index(self.score)
+        if score == CODES:
+            candidates = candidates or _PER_ANSWER * k
+            if candidates > MOST_CANDIDATES:  # so many that choosing them costs more than it saves
+                score = LOG_PROBABILITY
         return Plan(
             k=k,
             probes=self.probes or 0,
             threshold=math.log(threshold) if threshold > 0 else -math.inf,
             min_votes=self.min_votes,
-            candidates=max(self.candidates, k) if self.candidates else 0,
-            score=SCORES.index(self.score),
+            candidates=candidates,
+            score=score,
         )
+
+
+@lru_cache(typed=True)  # typed: True is no number of probes, though it equals 1
+def planned(defaults: SearchParameters, items: int, k: int, *asked: Any) -> Plan:
+    """Return the plan of a call that asks for (probes, threshold, min_votes, candidates, score)."""
+    k = check_int("k", k, at_least=1, owner="search")
+    return defaults.changed(*asked).plan(min(k, items))
 
 
 def _count(name: str, value: int) -> int:
@@ -114,41 +159,75 @@ class Explanation(NamedTuple):
     seconds: dict[str, NDArray[np.float64]]
 
 
+def _sealed(part: Any) -> dict[str, Any]:
+    """Return the fields of a named tuple, its arrays aligned and as read-only views."""
+    fields = part._asdict().items()
+    return {n: read_only(aligned(v)) if isinstance(v, np.ndarray) else v for n, v in fields}
+
+
 class Searcher:
     """A frozen index with scratch memory for any number of threads."""
 
     def __init__(self, frozen: Frozen) -> None:
-        fields: dict[str, Any] = frozen._asdict()
-        for name, value in fields.items():
-            if isinstance(value, np.ndarray):
-                fields[name] = read_only(value)
+        parts = {"coded": Coded(**_sealed(frozen.coded)), "lens": Lens(**_sealed(frozen.lens))}
+        fields = _sealed(frozen) | parts
         self.frozen = frozen = Frozen(**fields)
-        self._reserve: Reserve[Scratch] = Reserve(lambda: kernels.make_scratch(frozen))
+        self._reserve: Reserve[Scratch] = Reserve(lambda: make_scratch(frozen))
 
     def search(
         self,
         queries: NDArray[np.float32],
         plan: Plan,
-        allowed: NDArray[np.bool_],
-        threads: int,
+        allowed: NDArray[np.bool_] = _ALL,
+        ids: NDArray[np.int64] = _ROWS,
+        form: int = PLAIN,
+        threads: int = 1,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return kernel distances and item rows (n, k), -1 where there are fewer."""
+        """Return distances and ids (n, k) for finite queries, -1 where there are fewer.
+
+        Without `ids` the rows of the items are returned, and with the PLAIN `form` the distances
+        of the kernels.
+        """
         count = len(queries)
-        queries, allowed = read_only(queries), read_only(allowed)
+        queries, allowed, ids = read_only(queries), read_only(allowed), read_only(ids)
         distances = np.empty((count, plan.k), dtype=np.float32)
         items = np.empty((count, plan.k), dtype=np.int64)
         pieces = 1 if threads == 1 else threads * _PIECES
-        step = kernels.BLOCK * max(1, -(-count // (kernels.BLOCK * pieces)))
+        step = BLOCK * max(1, -(-count // (BLOCK * pieces)))
 
         def piece(start: int) -> None:
             part = slice(start, start + step)
-            with self._reserve.lend() as scratch:
-                kernels.search(
-                    self.frozen, plan, allowed, queries[part], scratch, distances[part], items[part]
-                )
+            mine = queries[part], distances[part], items[part]
+            self._answer(plan, allowed, *mine, ids, form)
 
         run_all([partial(piece, start) for start in range(0, count, step)], threads)
         return distances, items
+
+    def search_one(
+        self, query: NDArray[np.float32], plan: Plan, ids: NDArray[np.int64], form: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
+        """Return distances and ids (k,) for one query (d,), or None if it is not finite."""
+        distances = np.empty((1, plan.k), dtype=np.float32)
+        items = np.empty((1, plan.k), dtype=np.int64)
+        row = read_only(query[None])
+        fine = self._answer(plan, _ALL, row, distances, items, read_only(ids), form)
+        return (distances[0], items[0]) if fine else None
+
+    def _answer(self, plan: Plan, allowed: Any, queries: Any, *rest: Any) -> bool:
+        distances, items, ids, form = rest
+        with self._reserve.lend() as scratch:
+            return kernels.search(
+                self.frozen, plan, allowed, queries, scratch, distances, items, ids, form
+            )
+
+    def fits(self, query: Any) -> bool:
+        """Whether something is a single query that the kernels take as it is."""
+        return (
+            type(query) is np.ndarray
+            and query.dtype == np.float32
+            and query.shape == (self.frozen.vectors.shape[1],)
+            and query.flags.c_contiguous
+        )
 
     def explain(
         self, queries: NDArray[np.float32], plan: Plan, allowed: NDArray[np.bool_]
@@ -165,7 +244,9 @@ class Searcher:
             for i in range(count):
                 query = queries[i : i + 1]
                 clock[0, i] = perf_counter()
-                kernels.route(frozen, query, scratch)
+                route(frozen, query, scratch)
+                if plan.score == CODES:
+                    fill_table(frozen, query, 0, scratch)
                 clock[1, i] = perf_counter()
                 probed[i], found, scanned[i] = kernels.shortlist(frozen, plan, allowed, 0, scratch)
                 clock[2, i] = perf_counter()
@@ -173,6 +254,8 @@ class Searcher:
                 clock[3, i] = perf_counter()
                 kernels.rerank(frozen, query[0], candidates[i], scratch, distances, items[i])
                 clock[4, i] = perf_counter()
+                if plan.score == CODES:  # which needs no votes to search
+                    kernels.gather(frozen, allowed, probed[i], scratch)
                 there = items[i] >= 0
                 votes[i, there] = scratch.votes[items[i, there]]
         stages = ("route", "gather", "select", "rerank")

@@ -29,6 +29,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from irli.compiled import empty_at_line
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
 
 FORMAT = "irli-index"
@@ -398,7 +399,9 @@ def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, mmap: boo
         raise _damaged(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
     if mmap:
         return np.memmap(file, dtype=dtype, mode="r", offset=len(header), shape=shape)
-    return np.fromfile(file, dtype=dtype, count=count).reshape(shape)
+    array = empty_at_line(shape, dtype)
+    file.readinto(array.reshape(-1).view(np.uint8).data)
+    return array
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

@@ -30,7 +30,7 @@ _LAST_RATE = 0.05  # of the learning rate, reached at the end
 _SPARSE_RATE = 25.0  # times the learning rate, at most, for the vectors of seldom features
 _USUAL_FEATURE = 27  # a feature of one in so many rows learns at the learning rate itself
 _SMALL = 32_768  # so many training queries are all drawn in an epoch, of more only half
-_SAMPLE = 4096  # queries that choose the temperature, and that turn the features of a cascade
+_SAMPLE = 4096  # queries that choose the temperature, and that shape the final routers
 
 History = list[dict[str, Any]]
 
@@ -306,10 +306,11 @@ class Learner:
     def finish(self) -> list[Repetition]:
         """Freeze the routers."""
         routers = self.network.freeze()
-        if self.recipe.cascade:
+        if self.recipe.scoring != "full":
             rows = self.rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
             sample = np.asarray(self.problem.queries[rows])
-            routers = [router.cascaded(sample) for router in routers]
+            form = Router.cascaded if self.recipe.scoring == "cascade" else Router.compact
+            routers = [form(router, sample) for router in routers]
         pairs = zip(self.heads, routers, strict=True)
         return [Repetition(router, head.partition, head.history) for head, router in pairs]
 

@@ -24,6 +24,7 @@ _STEPS = 6  # of a bisection within a stride
 _REPEATS = 3  # of a timing
 _VOTING = 3  # repetitions from which on scores choose the candidates
 _CANDIDATES = (4, 16, 64, 256, 1024)  # how many, in multiples of k
+_CODED = (2, 3, 5, 8, 12, 20, 40)  # the same where codes choose them
 _LEAST = 1e-5  # the least threshold by which candidates are gathered
 
 
@@ -71,6 +72,8 @@ Family = Callable[[float], SearchParameters]
 def _families(searcher: Searcher, k: int) -> Iterator[list[Family]]:
     """Yield families to compare, and others in case that none of these reaches the recall."""
     repetitions, buckets = searcher.frozen.bias.shape
+    if searcher.frozen.coded.blocks.size:
+        yield [_by_threshold, *(partial(_by_codes, factor * k) for factor in _CODED)]
     if repetitions >= _VOTING:
         yield [partial(_by_score, factor * k) for factor in _CANDIDATES]
     yield [_by_threshold, partial(_by_probes, buckets)]
@@ -78,6 +81,10 @@ def _families(searcher: Searcher, k: int) -> Iterator[list[Family]]:
 
 def _by_score(candidates: int, dial: float) -> SearchParameters:
     return SearchParameters(threshold=_LEAST**dial, candidates=candidates)
+
+
+def _by_codes(candidates: int, dial: float) -> SearchParameters:
+    return SearchParameters(threshold=1e-8**dial, candidates=candidates, score="codes")
 
 
 def _by_threshold(dial: float) -> SearchParameters:
@@ -121,7 +128,8 @@ class _Trial:
     def recall(self, parameters: SearchParameters) -> float:
         """Return the share of true neighbours found; a query never counts as its own."""
         k = self.truth.shape[1]
-        more = min(k + 1, len(self.searcher.frozen.vectors))
+        selves = bool((self.rows >= 0).any())  # base vectors find themselves: one more is needed
+        more = min(k + selves, len(self.searcher.frozen.vectors))
         items = self._search(parameters, more, thread_count(None))
         mine = items == self.rows[:, None]
         mine[~mine.any(axis=1), -1] = more > k
@@ -141,5 +149,4 @@ class _Trial:
         return min(times) / max(1, len(self.queries))
 
     def _search(self, parameters: SearchParameters, k: int, threads: int) -> NDArray[np.int64]:
-        allowed = np.empty(0, dtype=bool)
-        return self.searcher.search(self.queries, parameters.plan(k), allowed, threads)[1]
+        return self.searcher.search(self.queries, parameters.plan(k), threads=threads)[1]

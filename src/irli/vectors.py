@@ -23,18 +23,19 @@ from irli.config import METRICS, Recipe
 from irli.config import recipe as named_recipe
 from irli.errors import FormatError, InvalidParameter, NotFitted
 from irli.filters import Ids
-from irli.kernels import DOT, L2, Frozen
+from irli.freezing import freeze, from_arrays, to_arrays
+from irli.frozen import COSINE, IP, PLAIN, Frozen, Plan
+from irli.kernels import unit_rows
 from irli.learner import learner
 from irli.metrics import load_summary
 from irli.problem import Held, pose
 from irli.progress import Progress
-from irli.router import ARRAYS as ROUTER_ARRAYS
-from irli.router import Router, pack, unpack
-from irli.searching import Explanation, Searcher, SearchParameters
+from irli.searching import Explanation, Searcher, SearchParameters, planned
 from irli.threads import thread_count
 from irli.tuning import Tuned, tune
 
 KIND = "vectors"
+_FORMS = {"l2": PLAIN, "ip": IP, "cosine": COSINE}
 
 
 class SearchResult(NamedTuple):
@@ -148,54 +149,28 @@ class VectorIndex:
         )
         self.recipe, self._ids, self._held = recipe, named, held
         self.history = [entry for repetition in repetitions for entry in repetition.history]
-        lists = [repetition.partition.inverted() for repetition in repetitions]
-        self._freeze(vectors, [repetition.router for repetition in repetitions], lists)
+        self._freeze(vectors, repetitions)
         self.tuned = self.tune()
         return self
 
-    def _freeze(
-        self,
-        vectors: NDArray[np.float32],
-        routers: list[Router],
-        lists: list[tuple[NDArray[np.int64], NDArray[np.int32]]],
-    ) -> None:
-        starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
-        offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
-        items = np.concatenate([items for _, items in lists])
-        self._set_frozen(vectors, pack(routers), routers[0], offsets, items)
+    def _freeze(self, vectors: NDArray[np.float32], repetitions: list[Any]) -> None:
+        """Turn what was learned into what is searched."""
+        routers = [repetition.router for repetition in repetitions]
+        partitions = [repetition.partition for repetition in repetitions]
+        frozen, self.recipe = freeze(vectors, self.metric, self.recipe, routers, partitions)
+        self._set_frozen(frozen)
 
-    def _set_frozen(
-        self,
-        vectors: NDArray[np.float32],
-        tensors: dict[str, NDArray[np.float32]],
-        router: Router,
-        offsets: NDArray[np.int64],
-        items: NDArray[np.int32],
-    ) -> None:
-        self._searcher = Searcher(
-            Frozen(
-                **tensors,
-                linear=router.linear,
-                depths=router.depths,
-                keeps=router.keeps,
-                offsets=offsets,
-                items=items,
-                vectors=vectors,
-                metric=L2 if self.metric == "l2" else DOT,
-            )
-        )
-        buckets = len(router.bias)
-        self.defaults = SearchParameters(probes=min(8, buckets))
+    def _set_frozen(self, frozen: Frozen) -> None:
+        self._searcher = Searcher(frozen)
+        self.defaults = SearchParameters(probes=min(8, frozen.bias.shape[1]))
 
     def _prepared(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the vectors as the index keeps them: of unit length for cosine."""
         if self.metric != "cosine":
             return vectors
-        # Squares of tiny or huge numbers leave the range of float32: scale first.
-        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-        scaled = vectors / np.where(largest > 0, largest, 1)
-        length = np.linalg.norm(scaled, axis=1, keepdims=True)
-        return (scaled / np.where(length > 0, length, 1)).astype(np.float32, copy=False)
+        unit = np.empty_like(vectors)
+        unit_rows(vectors, unit)
+        return unit
 
     # --- searching -----------------------------------------------------------------------------
 
@@ -227,8 +202,9 @@ class VectorIndex:
             In how many probed buckets an item must have been seen.
         candidates : int
             Exact distances at most, of the items with the best score.
-        score : {"votes", "probability", "log-probability"}
-            What a probed bucket adds to the score of its items.
+        score : {"votes", "probability", "log-probability", "codes"}
+            What chooses the candidates: what probed buckets add to the score of their items, or
+            the 4-bit codes of the items.
         filter : int array of allowed ids, bool array of shape (N,), or Deny
         threads : int
             -1 for every core.
@@ -240,15 +216,19 @@ class VectorIndex:
             items are allowed, the rest has id -1 and an infinite distance.
         """
         searcher = self._fitted()
+        if score == "codes":
+            self._check_codes()
+        plan = self._plan(k, probes, threshold, min_votes, candidates, score)
+        form = _FORMS[self.metric]
+        if filter is None and plan.k == k and searcher.fits(queries):
+            found = searcher.search_one(queries, plan, self._ids.values, form)
+            if found is not None:
+                return SearchResult(*found)
         prepared, single = as_queries(queries, searcher.frozen.vectors.shape[1])
-        k = check_int("k", k, at_least=1, owner="search")
-        parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
-        plan = parameters.plan(min(k, len(self)))
-        distances, items = searcher.search(
-            self._prepared(prepared), plan, self._ids.allowed(filter), thread_count(threads)
-        )
-        result = SearchResult(*self._padded(distances, items, k))
-        return SearchResult(result.distances[0], result.ids[0]) if single else result
+        allowed, threads = self._ids.allowed(filter), thread_count(threads)
+        answers = searcher.search(prepared, plan, allowed, self._ids.values, form, threads)
+        distances, ids = self._padded(*answers, k)
+        return SearchResult(distances[0], ids[0]) if single else SearchResult(distances, ids)
 
     def explain(
         self,
@@ -265,26 +245,37 @@ class VectorIndex:
     ) -> Explanation:
         """Report what a search with these arguments does; queries run one by one on one thread."""
         searcher = self._fitted()
+        if score == "codes":
+            self._check_codes()
+        plan = self._plan(k, probes, threshold, min_votes, candidates, score)
         prepared, _ = as_queries(queries, searcher.frozen.vectors.shape[1])
-        k = check_int("k", k, at_least=1, owner="explain")
         thread_count(threads)
-        parameters = self.defaults.changed(probes, threshold, min_votes, candidates, score)
-        plan = parameters.plan(min(k, len(self)))
         found = searcher.explain(self._prepared(prepared), plan, self._ids.allowed(filter))
         more = ((0, 0), (0, k - plan.k))
         ids = np.pad(self._ids.names(found.ids), more, constant_values=-1)
         return found._replace(ids=ids, votes=np.pad(found.votes, more))
 
+    def _check_codes(self) -> None:
+        if self._fitted().frozen.coded.blocks.size == 0:
+            raise InvalidParameter(
+                "The 'score' parameter of search must be another one than 'codes' for an index "
+                "without codes. Got 'codes' instead. Learn with pieces=64 in the recipe, say."
+            )
+
+    def _plan(self, k: int, *asked: Any) -> Plan:
+        """Return the plan of a search; single queries mostly ask for the one before."""
+        try:
+            return planned(self.defaults, len(self), k, *asked)
+        except TypeError:  # not hashable, so not a number: the checks say so
+            return planned.__wrapped__(self.defaults, len(self), k, *asked)
+
     def _padded(
-        self, distances: NDArray[np.float32], items: NDArray[np.int64], k: int
+        self, distances: NDArray[np.float32], ids: NDArray[np.int64], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Turn kernel distances and rows into the caller's, k columns wide."""
-        if self.metric == "cosine":
-            distances = 1 + distances
-        elif self.metric == "ip":
-            distances = -distances
-        ids = self._ids.names(items)
-        more = ((0, 0), (0, k - items.shape[1]))
+        """Add columns of nothing, where more was wanted than there are items."""
+        if k == ids.shape[1]:
+            return distances, ids
+        more = ((0, 0), (0, k - ids.shape[1]))
         worst = -np.inf if self.metric == "ip" else np.inf
         return np.pad(distances, more, constant_values=worst), np.pad(ids, more, constant_values=-1)
 
@@ -343,7 +334,11 @@ class VectorIndex:
         """Return sizes, settings and bytes as plain values."""
         searcher = self._fitted()
         frozen = searcher.frozen
-        arrays = [value for value in frozen if isinstance(value, np.ndarray)]
+        arrays = [
+            value
+            for value in (*frozen, *frozen.coded, *frozen.lens)
+            if isinstance(value, np.ndarray)
+        ]
         repetitions, buckets = frozen.bias.shape
         return {
             "kind": KIND,
@@ -359,6 +354,7 @@ class VectorIndex:
             "defaults": dataclasses.asdict(self.defaults),
             "bytes": sum(value.nbytes for value in arrays) + self._ids.values.nbytes,
             "bytes_vectors": frozen.vectors.nbytes,
+            "bytes_codes": frozen.coded.blocks.nbytes,
         }
 
     def _fitted(self) -> Searcher:
@@ -370,21 +366,16 @@ class VectorIndex:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index folder `path`, replacing an index that is there already."""
-        frozen = self._fitted().frozen
-        tensors = {name: value for name, value in frozen._asdict().items() if name in ROUTER_ARRAYS}
+        arrays, tensors, shape = to_arrays(self._fitted().frozen)
         meta = {
             "metric": self.metric,
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": dataclasses.asdict(self.defaults),
             "history": self.history,
-            "linear": frozen.linear,
-            "stages": np.stack([frozen.depths, frozen.keeps], axis=1).tolist(),
+            **shape,
         }
-        arrays: dict[str, NDArray[Any]] = {
-            "vectors": frozen.vectors,
+        arrays |= {
             "ids": self._ids.values,
-            "offsets": frozen.offsets,
-            "items": frozen.items,
             "held_queries": self._held.queries,
             "held_rows": self._held.rows,
         }
@@ -404,10 +395,7 @@ class VectorIndex:
             index.history = meta["history"]
             index._ids = Ids(arrays["ids"])
             index._held = Held(arrays["held_queries"], arrays["held_rows"])
-            router = unpack(folder.tensors, meta["linear"], meta["stages"])[0]
-            index._set_frozen(
-                arrays["vectors"], folder.tensors, router, arrays["offsets"], arrays["items"]
-            )
+            index._set_frozen(from_arrays(arrays, folder.tensors, meta))
             index.defaults = SearchParameters(**meta["defaults"])
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
