@@ -99,13 +99,8 @@ def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) ->
     """Return a ranker of random weights."""
     rng = np.random.default_rng(seed)
     dense = rng.normal(size=(dim, labels)) * (rng.random((dim, labels)) < density)
-    weights = sp.csr_array(dense.astype(np.float32))
-    return Ranker(
-        weights.indptr.astype(np.int64),
-        weights.indices.astype(np.int32),
-        weights.data,
-        rng.normal(size=labels).astype(np.float32),
-    )
+    bias = rng.normal(size=labels).astype(np.float32)
+    return Ranker.of(sp.csr_array(dense.astype(np.float32)), bias)
 
 
 def ranked(frozen: FrozenLabels, ranker: Ranker | None) -> FrozenLabels:

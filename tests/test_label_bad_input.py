@@ -371,7 +371,7 @@ def test_recipes_that_contradict_themselves(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        irli.recipe("default", buckets=4, epochs=1),  # cascades, which labels do not have
+        irli.recipe("default", buckets=4, epochs=1),  # scores with bytes, which labels do not
         irli.recipe("paper", buckets=4, choices=2, epochs=1),  # asks items that are no points
     ],
     ids=lambda recipe: recipe.name,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from plantedlabels import labelled, small_labels
 
-from irli.labelproblem import Split, hold_out, pose_labels
+from irli.labelproblem import Split, hold_out, pose_labels, row_keys
 from irli.profiles import embedding, profiles, unit
 
 
@@ -202,3 +202,39 @@ def test_an_embedding_of_empty_rows_is_nothing() -> None:
     assert found.shape == (6, 4)
     assert not found.any()
     assert not unit(found).any()
+
+
+# --- holding out again -----------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), dense=st.booleans())
+def test_keys_go_with_the_row_and_not_with_its_place(seed: int, dense: bool) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 3, size=(40, 5)).astype(np.float32)
+    keys = row_keys(rows if dense else sp.csr_array(rows))
+    _, same = np.unique(rows, axis=0, return_inverse=True)
+    np.testing.assert_array_equal(keys[:, None] == keys, same[:, None] == same)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_known_rows_are_not_held_out(dense: bool) -> None:
+    """Among others, in another order, and whatever the seed."""
+    X, Y = labelled(600, 12, seed=1)
+    old, order = 400, np.random.default_rng(0).permutation(600)
+    rows = X.toarray() if dense else X
+    _, first = pose_labels(rows[:old], Y[:old], small_labels())
+    known = row_keys(rows[:old])[first.train]
+    _, then = pose_labels(rows[order], Y[order], small_labels(seed=1), known)
+    held = set(order[then.held])
+    assert len(held) >= 30
+    assert not held & set(first.train)
+    assert max(held) >= old  # new ones are among them
+    assert_whole(then, 600)
+
+
+def test_known_rows_are_held_out_if_there_are_no_others() -> None:
+    X, Y = labelled(600, 12, seed=1)
+    _, parts = pose_labels(X, Y, small_labels(), row_keys(X)[5:])
+    assert len(parts.held) >= 30
+    assert_whole(parts, 600)

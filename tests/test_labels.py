@@ -21,7 +21,9 @@ import irli
 from irli import LabelIndex, Prediction, Recipe
 from irli.config import LABEL_SCORES
 from irli.labelfit import hashed
+from irli.labelgrowth import routers_of
 from irli.labelmetrics import precision
+from irli.labelproblem import row_keys
 
 LABELS = 24
 EXAMPLE = Path(__file__).parent.parent / "examples" / "query_log.py"
@@ -29,7 +31,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "query_log.py"
 RECIPES: dict[str, Recipe] = {
     "labels": small_labels(epochs=6),
     "own trunks": small_paper_labels(epochs=12),
-    "alone": irli.recipe("labels", epochs=6, hidden=32),
+    "alone": irli.recipe("labels"),
     "hashed": small_labels(features=64, epochs=6),  # the rows have 112
 }
 
@@ -499,6 +501,14 @@ def test_added_labels_without_rows_have_a_bucket() -> None:
     assert all(part.sum() == LABELS - 1 for part in index.loads())
 
 
+def test_few_labels_have_an_output_each_and_keep_what_was_asked_for() -> None:
+    usual = irli.recipe("labels").resolved_for_labels(100)
+    assert (usual.start, usual.buckets, usual.hidden, usual.epochs) == ("alone", 100, 1024, 25)
+    asked = irli.recipe("labels", hidden=64, epochs=3).resolved_for_labels(100)
+    assert (asked.start, asked.hidden, asked.epochs) == ("alone", 64, 3)
+    assert asked.loss == usual.loss == "sigmoid-bce"
+
+
 @pytest.mark.parametrize("name", ["labels", "own trunks", "alone"])
 @pytest.mark.parametrize("dense", [False, True])
 def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -> None:
@@ -523,10 +533,29 @@ def test_refit_begins_where_the_index_is() -> None:
     """One step at no learning rate: the routers are the ones that there were."""
     X, Y = data(300)
     index = fit(small_labels(epochs=5, learning_rate=1e-9), ranker=False, rows=(X, Y))
-    before = arrays(index)
+    before = routers_of(index._fitted().frozen)
     index.refit(X, Y, epochs=1, threads=1)
-    for name in ("project", "shift", "out", "bias"):
-        np.testing.assert_allclose(arrays(index)[name], before[name], atol=1e-4, err_msg=name)
+    for one, other in zip(routers_of(index._fitted().frozen), before, strict=True):
+        for name in ("project", "shift", "coarse", "bias"):
+            left, right = getattr(one, name), getattr(other, name)
+            step = np.abs(right).max() / 127  # the weights are rounded anew
+            np.testing.assert_allclose(left, right, atol=1e-4 + step, err_msg=name)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_refit_remembers_what_the_routers_know(loaded: bool, tmp_path: Path) -> None:
+    """Some rows were held out, and are again, or others that are new."""
+    X, Y = data(400)
+    index = fit(rows=(X[:300], Y[:300]))
+    before, keys = set(index._trained), row_keys(X)
+    assert before < set(keys[:300])
+    if loaded:
+        index.save(tmp_path / "index")
+        index = irli.load(tmp_path / "index")
+    index.refit(X, Y, epochs=1, threads=1)
+    after = set(index._trained)
+    assert before < after < set(keys)
+    assert len(set(keys) - after) >= 20
 
 
 def test_refit_learns_what_has_changed() -> None:

@@ -15,7 +15,7 @@ from plantedlabels import labelled, random_frozen, random_ranker, random_rows, r
 from irli.fusion import Fusion, fit_fusion, pair_margins
 from irli.labelgrowth import joined
 from irli.labelling import Labeller, LabelParameters
-from irli.ranker import Ranker, train_ranker
+from irli.ranker import Ranker, train_ranker, usual_values
 
 
 def train(X: sp.csr_array, Y: sp.csr_array, negatives: Any = None, **changes: Any) -> Ranker:
@@ -32,8 +32,7 @@ def train(X: sp.csr_array, Y: sp.csr_array, negatives: Any = None, **changes: An
 
 def weights(ranker: Ranker) -> NDArray[np.float32]:
     """(D, L), dense."""
-    shape = (len(ranker.starts) - 1, len(ranker.bias))
-    return sp.csr_array((ranker.weights, ranker.labels, ranker.starts), shape=shape).toarray()
+    return ranker.matrix().toarray()
 
 
 def objective(X: NDArray, sign: NDArray, weight: NDArray, bias: float, price: NDArray) -> float:
@@ -149,16 +148,78 @@ def test_more_weights_than_the_first_guess() -> None:
 # --- pruning ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prune", [0.05, 0.3, 100.0])
+def grain(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(L,): half of what the weights of a label are rounded to."""
+    return np.abs(matrix).max(axis=0, initial=0) / 254 + 1e-6
+
+
+@pytest.mark.parametrize("prune", [0.02, 0.1, 100.0])
 def test_pruning_drops_the_small_weights_and_no_others(prune: float) -> None:
     X, Y = labelled(100, 8, seed=5)
     whole, pruned = train(X, Y), train(X, Y, prune=prune)
-    dense = weights(whole)
-    np.testing.assert_array_equal(
-        weights(pruned), np.where(np.abs(dense) >= np.float32(prune), dense, 0)
-    )
+    dense, usual = weights(whole), usual_values(X)[:, None]
+    adds = np.abs(dense) * usual
+    kept = weights(pruned) != 0
+    unsure = np.abs(adds - prune) <= 2 * grain(dense) * usual
+    np.testing.assert_array_equal(kept | unsure, (adds >= prune) | unsure)
+    assert (np.abs(weights(pruned) - dense) <= 2 * grain(dense))[kept].all()
     np.testing.assert_array_equal(pruned.bias, whole.bias)
-    assert len(pruned.weights) == (np.abs(dense) >= prune).sum() < len(whole.weights)
+    assert len(pruned.weights) < len(whole.weights)
+
+
+@pytest.mark.parametrize("prune", [0.0, 0.02, 0.1, 100.0])
+def test_pruning_afterwards_is_the_same(prune: float) -> None:
+    X, Y = labelled(100, 8, seed=5)
+    whole, usual = train(X, Y), usual_values(X)
+    pruned = whole.pruned(prune, usual)
+    dense = weights(whole)
+    right = np.where(np.abs(dense) * usual[:, None] >= prune, dense, 0)
+    np.testing.assert_allclose(weights(pruned), right, atol=1e-6)
+    assert len(pruned.weights) == np.count_nonzero(right)
+
+
+# --- three bytes for a weight ----------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    features=st.integers(1, 6),
+    labels=st.sampled_from([1, 2, 65_535, 65_536, 65_537, 131_072, 200_000]),
+    count=st.integers(0, 40),
+)
+def test_weights_are_packed_and_unpacked(seed: int, features: int, labels: int, count: int) -> None:
+    """However far apart the labels of a feature are; each weight off by half a step at most."""
+    rng = np.random.default_rng(seed)
+    place = rng.integers(features, size=count), rng.integers(labels, size=count)
+    given = sp.csr_array((rng.normal(size=count).astype("f4"), place), shape=(features, labels))
+    given.sum_duplicates()
+    ranker = Ranker.of(given, np.zeros(labels, "f4"))
+    assert ranker.starts[-1] == len(ranker.gaps) == len(ranker.weights)
+    back = ranker.matrix()
+    assert back.has_sorted_indices
+    worst = np.zeros(labels)
+    np.maximum.at(worst, given.indices, np.abs(given.data))
+    gone = abs(given - back).tocoo()
+    assert (gone.data <= worst[gone.col] / 254 * (1 + 1e-5)).all()
+
+
+def test_greater_distances_are_bridged() -> None:
+    matrix = sp.csr_array((np.array([1.0, -1.0], "f4"), ([0, 0], [70_000, 300_000])))
+    ranker = Ranker.of(matrix, np.zeros(300_001, "f4"))
+    assert ranker.gaps.tolist() == [65_535, 4_465, 65_535, 65_535, 65_535, 33_395]
+    assert ranker.weights.tolist() == [0, 127, 0, 0, 0, -127]
+    found = np.array([[70_000, 300_000, 65_535, 5]])
+    row = sp.csr_array(np.array([[2.0]], dtype=np.float32))
+    np.testing.assert_allclose(pair_margins(ranker, row, found), [[2, -2, 0, 0]], atol=1e-5)
+
+
+def test_a_mapped_ranker_can_be_unpacked() -> None:
+    ranker = random_ranker(9, 5)
+    for array in ranker:
+        array.flags.writeable = False
+    usual = np.ones(5, dtype=np.float32)
+    assert_same(ranker.pruned(0.0, usual), ranker)
 
 
 # --- one result, however it is computed ------------------------------------------------------
@@ -223,11 +284,12 @@ def test_fusion_believes_whoever_is_right() -> None:
     ones = np.ones(10, dtype=np.float32)
     noise = np.random.default_rng(0).normal(size=found.shape).astype(np.float32)
     ranker, useless = train(X, Y), random_ranker(10, X.shape[1], density=0.0)
-    fusion = fit_fusion(ranker, X, Y, found, noise, ones)
+    fusion = fit_fusion(pair_margins(ranker, X, found), Y, found, noise, ones)
     assert fusion.by_margin > 1
     assert fusion.by_score < 0.3
     truth = (2 * Y.toarray() - 1 + 0.5 * noise).astype(np.float32)
-    fusion = fit_fusion(useless._replace(bias=np.zeros(10, "f4")), X, Y, found, truth, ones)
+    nothing = useless._replace(bias=np.zeros(10, "f4"))
+    fusion = fit_fusion(pair_margins(nothing, X, found), Y, found, truth, ones)
     assert fusion.by_score > 1
 
 
@@ -238,7 +300,8 @@ def test_fused_scores_are_log_odds() -> None:
     X = sp.csr_array((400, 3), dtype=np.float32)
     silent = random_ranker(10, 3, density=0.0)._replace(bias=np.ones(10, "f4"))
     zeros = np.zeros((400, 10), dtype=np.float32)
-    fusion = fit_fusion(silent, X, Y, candidates(400, 10), zeros, np.ones(10, "f4"))
+    margins = pair_margins(silent, X, candidates(400, 10))
+    fusion = fit_fusion(margins, Y, candidates(400, 10), zeros, np.ones(10, "f4"))
     share = Y.nnz / 4000
     assert fusion.threshold == pytest.approx(np.log(share / (1 - share)), abs=0.02)
 
@@ -250,9 +313,11 @@ def test_padding_is_no_evidence() -> None:
     scores = np.random.default_rng(0).normal(size=found.shape).astype(np.float32)
     padded = np.pad(found, ((0, 0), (0, 6)), constant_values=-1)
     more = np.pad(scores, ((0, 0), (0, 6)), constant_values=-np.inf)
-    assert fit_fusion(ranker, X, Y, padded, more, ones) == pytest.approx(
-        fit_fusion(ranker, X, Y, found, scores, ones), rel=1e-4
+    one, other = (
+        fit_fusion(pair_margins(ranker, X, some), Y, some, given, ones)
+        for some, given in ((found, scores), (padded, more))
     )
+    assert one == pytest.approx(other, rel=1e-4)
 
 
 # --- growing ---------------------------------------------------------------------------------
@@ -267,5 +332,6 @@ def test_joined_rankers_are_those_side_by_side(seed: int, old: int, new: int) ->
     right = np.hstack([one.margins(X), other.margins(X)])
     np.testing.assert_allclose(both.margins(X), right, rtol=1e-5, atol=1e-5)
     assert both.starts.dtype == np.int64
-    assert both.labels.dtype == np.int32
-    assert both.weights.dtype == both.bias.dtype == np.float32
+    assert both.gaps.dtype == np.uint16
+    assert both.weights.dtype == np.int8
+    assert both.scale.dtype == both.bias.dtype == np.float32

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from irli.kernels import kernel
+from irli.compiled import kernel
 from irli.problem import Sparse
 from irli.ranker import Ranker
 
@@ -20,13 +20,19 @@ class Fusion(NamedTuple):
     by_score: float
     threshold: float
 
+    def fused(
+        self, margins: NDArray[np.float32], scores: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Return the log-odds."""
+        lack = np.maximum(0, 1 - margins.astype(np.float64))
+        return self.by_score * scores - self.by_margin * lack**2 + self.threshold
+
 
 INDEX_ALONE = Fusion(by_margin=0.0, by_score=1.0, threshold=0.0)
 
 
 def fit_fusion(
-    ranker: Ranker,
-    rows: Sparse,
+    margins: NDArray[np.float32],
     truth: Sparse,
     found: NDArray[np.int64],
     scores: NDArray[np.float32],
@@ -36,13 +42,12 @@ def fit_fusion(
 
     Parameters
     ----------
-    rows, truth : CSR of shape (n, D) and (n, L)
-    found, scores : arrays of shape (n, C)
-        The candidates of the index, -1 as padding, and their scores.
+    truth : CSR of shape (n, L)
+    margins, found, scores : arrays of shape (n, C)
+        The candidates of the index, -1 as padding, with the ranker's margins and their scores.
     importance : float32 array of shape (L,)
         How much a true label weighs: rare ones more, or the common ones decide alone.
     """
-    margins = pair_margins(ranker, rows, found)
     row, place = np.nonzero(found >= 0)
     label = found[row, place]
     lack = np.maximum(0, 1 - margins[row, place]).astype(np.float64)
@@ -79,10 +84,13 @@ def _pair_margins(
     for i in range(len(found)):
         for label in found[i]:
             if label >= 0:
-                total[label] = ranker.bias[label]
+                total[label] = 0
         for e in range(indptr[i], indptr[i + 1]):
+            label = 0
             for w in range(ranker.starts[indices[e]], ranker.starts[indices[e] + 1]):
-                total[ranker.labels[w]] += data[e] * ranker.weights[w]
+                label += ranker.gaps[w]
+                total[label] += data[e] * ranker.weights[w]
         for c in range(found.shape[1]):
-            if found[i, c] >= 0:
-                margins[i, c] = total[found[i, c]]
+            label = found[i, c]
+            if label >= 0:
+                margins[i, c] = total[label] * ranker.scale[label] + ranker.bias[label]

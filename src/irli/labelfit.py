@@ -6,6 +6,7 @@ how much it weighs. The ranker that judges has not seen them; the one that stays
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import NamedTuple
 
@@ -14,15 +15,21 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.config import LABEL_SCORES, Recipe
-from irli.fusion import INDEX_ALONE, Fusion, fit_fusion
+from irli.fusion import INDEX_ALONE, Fusion, fit_fusion, pair_margins
 from irli.hashing import UniversalHash
+from irli.labelbytes import as_bytes
 from irli.labelkernels import FrozenLabels
 from irli.labelling import Labeller, LabelParameters
-from irli.labelmetrics import inverse_propensity, precision, recall
+from irli.labelmetrics import (
+    inverse_propensity,
+    precision,
+    propensity_scored_precision,
+    recall,
+)
 from irli.labelproblem import Split
 from irli.partition import Partition
 from irli.problem import Rows, Sparse
-from irli.ranker import Ranker, train_ranker
+from irli.ranker import Ranker, train_ranker, usual_values
 from irli.router import Router
 
 log = logging.getLogger(__name__)
@@ -30,7 +37,11 @@ log = logging.getLogger(__name__)
 _SHORTLIST = 200  # labels that the index proposes for a row, as lessons for the ranker and to rank
 _FOR_EACH = 4  # and so many more for each label that a row carries on average
 _COST = 0.5
-_PRUNE = 0.1  # weights below this are dropped: precision is the same, the model half as large
+_PRUNES = (0.02, 0.03, 0.04, 0.06)  # what a weight must add to a usual row's margin, to be kept
+_WORTH = 0.002  # of precision that a ranker must gain, and that a smaller one may cost
+_CANDIDATES = (50, 100, 200)  # of the shortlist, that the ranker puts in order
+_EQUAL = 0.0005  # of precision, that more candidates must gain
+_BLOCK = 65_536  # rows whose proposals are found at once
 _UNSEEN = 0.1  # rows that a label without any counts for
 _OTHERS = 2000  # rows that a new label is trained against, at most
 _PROBES = (4, 8, 16, 32, 64, 128)
@@ -90,19 +101,24 @@ def freeze(
         begin += len(labels)
     shared = all(router.project is routers[0].project for router in routers)
     trunks = routers[:1] if shared else routers
+    project, project_scale = as_bytes(np.stack([router.project for router in trunks]))
+    out, out_scale = as_bytes(np.stack([router.coarse.T for router in routers]))
     return FrozenLabels(
-        project=np.stack([router.project for router in trunks]),
+        project=project,
+        project_scale=project_scale,
         shift=np.stack([router.shift for router in trunks]),
         linear=routers[0].linear,
-        out=np.ascontiguousarray(np.stack([router.coarse.T for router in routers])),
+        out=out,
+        out_scale=out_scale,
         bias=np.stack([router.bias for router in routers]),
         offsets=np.stack(offsets),
         items=np.concatenate(items),
         share=np.concatenate(shares).astype(np.float32),
         prior=prior.astype(np.float32),
         starts=np.zeros(1, dtype=np.int64),
-        ranked=np.empty(0, dtype=np.int32),
-        weights=np.empty(0, dtype=np.float32),
+        gaps=np.empty(0, dtype=np.uint16),
+        weights=np.empty(0, dtype=np.int8),
+        scale=np.empty(0, dtype=np.float32),
         constant=np.empty(0, dtype=np.float32),
     )
 
@@ -110,7 +126,11 @@ def freeze(
 def with_ranker(frozen: FrozenLabels, ranker: Ranker) -> FrozenLabels:
     """Return the index with a ranker on it."""
     return frozen._replace(
-        starts=ranker.starts, ranked=ranker.labels, weights=ranker.weights, constant=ranker.bias
+        starts=ranker.starts,
+        gaps=ranker.gaps,
+        weights=ranker.weights,
+        scale=ranker.scale,
+        constant=ranker.bias,
     )
 
 
@@ -133,35 +153,100 @@ def finish(
     if want_ranker is False:
         return Learned(frozen, parameters, INDEX_ALONE)
     proposed = _proposals(labeller, routed, parameters, threads)
-    judge = _ranker(ranked, labels, proposed, split.train, recipe, threads)
+    judge = _ranker(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
     scores, found = labeller.predict(routed[held], ranked[held], wide, parameters, threads=threads)
-    # Half-way between precision, which the common labels decide, and propensity-scored precision.
-    importance = np.sqrt(importance_of(labels[split.train]))
-    fusion = fit_fusion(judge, ranked[held], truth, found, scores, importance)
-    if want_ranker is None:
-        fused = Labeller(with_ranker(frozen, judge)).predict(
-            routed[held], ranked[held], min(5, wide), parameters, fusion, threads
-        )[1]
-        alone, together = _quality(found, truth), _quality(fused, truth)
-        log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, together)
-        if together <= alone:
-            return Learned(frozen, parameters, INDEX_ALONE)
+    exam = Exam(ranked[held], truth, found, scores, labels[split.train])
+    count, prune, fusion, precise = _judged(judge, usual_values(ranked), exam)
+    alone = _quality(found, truth)
+    log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, precise)
+    if want_ranker is None and precise < alone + _WORTH:
+        return Learned(frozen, parameters, INDEX_ALONE)
     everyone = np.flatnonzero(np.diff(labels.indptr))
-    ranker = _ranker(ranked, labels, proposed, everyone, recipe, threads)
+    ranker = _ranker(ranked, labels, proposed, everyone, prune, recipe, threads)
+    parameters = dataclasses.replace(parameters, candidates=count)
     return Learned(with_ranker(frozen, ranker), parameters, fusion)
+
+
+class Exam(NamedTuple):
+    """Held-out rows with what the index finds for them, to judge a ranker by."""
+
+    rows: Sparse  # (n, D)
+    truth: Sparse  # (n, L)
+    found: NDArray[np.int64]  # (n, C), best first
+    scores: NDArray[np.float32]  # (n, C)
+    known: Sparse  # (training rows, L)
+
+    def first(self, count: int) -> Exam:
+        """Return the exam with fewer candidates."""
+        return self._replace(found=self.found[:, :count], scores=self.scores[:, :count])
+
+
+class Mark(NamedTuple):
+    """How a ranker did in an exam."""
+
+    fusion: Fusion
+    precise: float  # mean precision
+    quality: float  # mean of that and of propensity-scored precision
+
+
+def _mark(judge: Ranker, exam: Exam) -> Mark:
+    """Fit the fusion, and see how good the best labels then are."""
+    # Half-way between precision, which the common labels decide, and propensity-scored precision.
+    importance = np.sqrt(importance_of(exam.known))
+    weights = inverse_propensity(exam.known) if exam.known.shape[0] > 2 else importance
+    there = exam.found >= 0
+    scores = np.where(there, exam.scores, 0)
+    margins = pair_margins(judge, exam.rows, exam.found)
+    fusion = fit_fusion(margins, exam.truth, exam.found, scores, importance)
+    odds = np.where(there, fusion.fused(margins, scores), -np.inf)
+    order = np.argsort(-odds, axis=1, kind="stable")[:, :5]
+    best = np.take_along_axis(exam.found, order, axis=1)
+    precise = _quality(best, exam.truth)
+    rare = np.mean([propensity_scored_precision(best, exam.truth, weights, k) for k in _ks(best)])
+    return Mark(fusion, precise, (precise + float(rare)) / 2)
+
+
+def _judged(
+    judge: Ranker, usual: NDArray[np.float32], exam: Exam
+) -> tuple[int, float, Fusion, float]:
+    """Choose the candidates, the fewest of the best, then the pruning that costs next to nothing.
+
+    Return them with the fusion and the precision that belong to them.
+    """
+    counts = sorted(
+        {min(count, exam.found.shape[1]) for count in (*_CANDIDATES, exam.found.shape[1])}
+    )
+    marks = [_mark(judge, exam.first(count)).quality for count in counts]
+    log.info("candidates %s: %s", counts, np.round(marks, 4))
+    count = counts[int(np.argmax(np.array(marks) >= max(marks) - _EQUAL))]
+    exam = exam.first(count)
+    tried = []
+    for prune in _PRUNES:
+        judge = judge.pruned(prune, usual)
+        tried.append((prune, _mark(judge, exam)))
+        log.info(
+            "pruned at %.2f: %d weights, %.4f", prune, len(judge.weights), tried[-1][1].quality
+        )
+    most = max(mark.quality for _, mark in tried)
+    prune, mark = [(p, mark) for p, mark in tried if mark.quality >= most - _WORTH][-1]
+    return count, prune, mark.fusion, mark.precise
 
 
 def _proposals(
     labeller: Labeller, routed: Sparse, parameters: LabelParameters, threads: int
 ) -> Sparse:
-    """Return what the index proposes for each row (n, L)."""
-    wide = parameters.candidates
-    _, found = labeller.predict(routed, routed, wide, parameters, threads=threads)
-    there = found >= 0
-    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-    ones = np.ones(int(starts[-1]), dtype=np.float32)
-    shape = (len(found), len(labeller.frozen.prior))
-    return sp.csr_array((ones, found[there].astype(np.int32), starts), shape=shape)
+    """Return what the index proposes for each row (n, L), found block by block."""
+    labels, counts = [], [np.zeros(1, dtype=np.int64)]
+    for start in range(0, routed.shape[0], _BLOCK):
+        rows = routed[start : start + _BLOCK]
+        found = labeller.predict(rows, rows, parameters.candidates, parameters, threads=threads)[1]
+        there = found >= 0
+        labels.append(found[there].astype(np.int32))
+        counts.append(there.sum(axis=1))
+    starts = np.cumsum(np.concatenate(counts))
+    shape = (routed.shape[0], len(labeller.frozen.prior))
+    ones = np.ones(int(starts[-1]), dtype=np.int8)
+    return sp.csr_array((ones, np.concatenate(labels), starts), shape=shape)
 
 
 def _ranker(
@@ -169,6 +254,7 @@ def _ranker(
     labels: Sparse,
     proposed: Sparse,
     chosen: NDArray[np.int64],
+    prune: float,
     recipe: Recipe,
     threads: int,
 ) -> Ranker:
@@ -179,7 +265,7 @@ def _ranker(
         proposed[chosen],
         cost=_COST,
         importance=importance,
-        prune=_PRUNE,
+        prune=prune,
         threads=threads,
         seed=recipe.seed,
     )
@@ -200,7 +286,7 @@ def ranker_of_new(rows: Sparse, labels: Sparse, threads: int) -> Ranker:
         others,
         cost=_COST,
         importance=np.ones(new, dtype=np.float32),
-        prune=_PRUNE,
+        prune=_PRUNES[0],
         threads=threads,
     )
 
@@ -243,5 +329,8 @@ def _chosen(
 
 def _quality(found: NDArray[np.int64], truth: Sparse) -> float:
     """Return the mean of P@1, P@3 and P@5."""
-    ks = [k for k in (1, 3, 5) if k <= found.shape[1]]
-    return float(np.mean([precision(found, truth, k) for k in ks]))
+    return float(np.mean([precision(found, truth, k) for k in _ks(found)]))
+
+
+def _ks(found: NDArray[np.int64]) -> list[int]:
+    return [k for k in (1, 3, 5) if k <= found.shape[1]]

@@ -18,7 +18,7 @@ from irli.storage import Folder
 from irli.text import Names, Vectorizer
 
 KIND = "labels"
-_TENSORS = ("project", "shift", "out", "bias")
+_TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
 _ARRAYS = tuple(name for name in FrozenLabels._fields if name not in (*_TENSORS, "linear"))
 
 
@@ -31,6 +31,7 @@ class Contents(NamedTuple):
     rows: int
     dim: int
     counts: NDArray[np.int64]
+    trained: NDArray[np.uint64]
     names: Names | None
     vectorizer: Vectorizer | None
     want_ranker: bool | None
@@ -54,7 +55,10 @@ def pack(contents: Contents) -> Folder:
         "text": text,
         "ranker": contents.want_ranker,
     }
-    arrays = {name: frozen[name] for name in _ARRAYS} | {"counts": contents.counts}
+    arrays = {name: frozen[name] for name in _ARRAYS} | {
+        "counts": contents.counts,
+        "trained": contents.trained,
+    }
     tensors = {name: frozen[name] for name in _TENSORS}
     return Folder(KIND, meta, arrays | names | words, tensors)
 
@@ -80,6 +84,7 @@ def unpack(folder: Folder) -> Contents:
             meta["rows"],
             meta["dim"],
             arrays["counts"],
+            arrays["trained"],
             Names.from_state(arrays) if "names" in arrays else None,
             None if meta["text"] is None else Vectorizer.from_state(meta["text"], arrays),
             meta["ranker"],

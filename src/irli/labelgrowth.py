@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.config import Recipe
+from irli.labelbytes import as_floats
 from irli.labelkernels import FrozenLabels
 from irli.partition import Partition, bounded, capacity
 from irli.problem import Sparse
@@ -18,10 +19,14 @@ _BLOCK = 2048
 
 def routers_of(frozen: FrozenLabels) -> list[Router]:
     """Return the routers of a frozen index; those on one trunk share its arrays."""
-    trunks = list(zip(frozen.project, frozen.shift, strict=True))  # `freeze` knows them by identity
+    project, heads = (
+        as_floats(*pair)
+        for pair in ((frozen.project, frozen.project_scale), (frozen.out, frozen.out_scale))
+    )
+    trunks = list(zip(project, frozen.shift, strict=True))  # `freeze` knows them by identity
     return [
         plain(*trunks[min(r, len(trunks) - 1)], frozen.linear, out.T, frozen.bias[r])
-        for r, out in enumerate(frozen.out)
+        for r, out in enumerate(heads)
     ]
 
 
@@ -74,15 +79,10 @@ def placed(
 
 def joined(old: Ranker, new: Ranker) -> Ranker:
     """Return a ranker of the labels of both, those of `new` behind those of `old`."""
-    width, count = len(old.starts) - 1, len(old.bias)
-    parts = [
-        sp.csr_array((r.weights, r.labels, r.starts), shape=(width, len(r.bias)))
-        for r in (old, new)
-    ]
-    both = sp.csr_array(sp.hstack(parts, format="csr"))
-    return Ranker(
-        both.indptr.astype(np.int64),
-        both.indices.astype(np.int32),
-        both.data.astype(np.float32),
-        np.concatenate([old.bias[:count], new.bias]),
-    )
+    both = sp.csr_array(sp.hstack([old.matrix(), new.matrix()], format="csr"))
+    return Ranker.of(both, np.concatenate([old.bias, new.bias]))
+
+
+def ranker_of(frozen: FrozenLabels) -> Ranker:
+    """Return the ranker of a frozen index that has one."""
+    return Ranker(frozen.starts, frozen.gaps, frozen.weights, frozen.scale, frozen.constant)

@@ -11,27 +11,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.kernels import _dot, _kth_largest, _normalise, arithmetic, kernel
+from irli.compiled import arithmetic, kernel, kth_largest
 
 VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
+BINS = 128  # of values to select from
 BLOCK = 8  # rows routed together: each weight that is read serves all of them
 
 
 class FrozenLabels(NamedTuple):
-    """A label index as the kernels read it; see `irli.router` and `irli.ranker`."""
+    """A label index as the kernels read it; see `irli.router`, `irli.ranker`, `irli.labelbytes`."""
 
-    project: NDArray[np.float32]  # (T, d, G): one trunk for all repetitions, or one for each
+    project: NDArray[np.int8]  # (T, d, G): one trunk for all repetitions, or one for each
+    project_scale: NDArray[np.float32]  # (T, d)
     shift: NDArray[np.float32]  # (T, G)
     linear: int
-    out: NDArray[np.float32]  # (R, B, G)
+    out: NDArray[np.int8]  # (R, B, G)
+    out_scale: NDArray[np.float32]  # (R, B)
     bias: NDArray[np.float32]  # (R, B)
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
     items: NDArray[np.int32]  # (entries,): labels, bucket by bucket
     share: NDArray[np.float32]  # (entries,): P(label | bucket)
     prior: NDArray[np.float32]  # (L,): mean over the repetitions of log P(label | bucket)
     starts: NDArray[np.int64]  # (D + 1,): the ranker's weights by feature; (1,) without a ranker
-    ranked: NDArray[np.int32]  # (weights,)
-    weights: NDArray[np.float32]  # (weights,)
+    gaps: NDArray[np.uint16]  # (weights,)
+    weights: NDArray[np.int8]  # (weights,)
+    scale: NDArray[np.float32]  # (L,); (0,) without a ranker
     constant: NDArray[np.float32]  # (L,)
 
 
@@ -53,8 +57,10 @@ class LabelScratch(NamedTuple):
     features: NDArray[np.float32]  # (block, G)
     logits: NDArray[np.float32]  # (block, R, B)
     order: NDArray[np.float32]  # (max(B, L),)
+    values: NDArray[np.float32]  # (L,)
+    bins: NDArray[np.int32]  # (BINS,)
+    probed: NDArray[np.int32]  # (B,)
     stamp: NDArray[np.int64]  # (L,): the row that last touched the label
-    votes: NDArray[np.int32]  # (L,)
     scores: NDArray[np.float32]  # (L,)
     touched: NDArray[np.int32]  # (L,)
     margins: NDArray[np.float32]  # (L,)
@@ -69,8 +75,10 @@ def make_scratch(frozen: FrozenLabels) -> LabelScratch:
         features=np.empty((BLOCK, frozen.shift.shape[1]), dtype=np.float32),
         logits=np.empty((BLOCK, repetitions, buckets), dtype=np.float32),
         order=np.empty(max(buckets, labels), dtype=np.float32),
+        values=np.empty(labels, dtype=np.float32),
+        bins=np.empty(BINS, dtype=np.int32),
+        probed=np.empty(buckets, dtype=np.int32),
         stamp=np.zeros(labels, dtype=np.int64),
-        votes=np.zeros(labels, dtype=np.int32),
         scores=np.empty(labels, dtype=np.float32),
         touched=np.empty(labels, dtype=np.int32),
         margins=np.zeros(labels, dtype=np.float32),
@@ -86,7 +94,8 @@ def _trunk(frozen: FrozenLabels, t: int, indptr: Any, indices: Any, data: Any, o
         total = out[i]
         total[:] = frozen.shift[t]
         for e in range(indptr[i], indptr[i + 1]):
-            row, value = frozen.project[t, indices[e]], data[e]
+            row = frozen.project[t, indices[e]]
+            value = data[e] * frozen.project_scale[t, indices[e]]
             for j in range(width):
                 total[j] += value * row[j]
         for j in range(frozen.linear, width):
@@ -94,7 +103,7 @@ def _trunk(frozen: FrozenLabels, t: int, indptr: Any, indices: Any, data: Any, o
 
 
 @arithmetic
-def _score(features: Any, out: Any, bias: Any, logits: Any) -> None:
+def _score(features: Any, out: Any, scale: Any, bias: Any, logits: Any) -> None:
     """logits[i] = out @ features[i] + bias, four rows at a time: a weight is read once for them."""
     n, whole = len(features), len(features) - len(features) % 4
     for b in range(len(bias)):
@@ -103,14 +112,18 @@ def _score(features: Any, out: Any, bias: Any, logits: Any) -> None:
             one, two, three, four = features[i], features[i + 1], features[i + 2], features[i + 3]
             a = c = d = e = np.float32(0.0)
             for j in range(len(weights)):
-                a += weights[j] * one[j]
-                c += weights[j] * two[j]
-                d += weights[j] * three[j]
-                e += weights[j] * four[j]
-            logits[i, b], logits[i + 1, b] = a + bias[b], c + bias[b]
-            logits[i + 2, b], logits[i + 3, b] = d + bias[b], e + bias[b]
+                weight = np.float32(weights[j])
+                a += weight * one[j]
+                c += weight * two[j]
+                d += weight * three[j]
+                e += weight * four[j]
+            logits[i, b], logits[i + 1, b] = a * scale[b] + bias[b], c * scale[b] + bias[b]
+            logits[i + 2, b], logits[i + 3, b] = d * scale[b] + bias[b], e * scale[b] + bias[b]
         for i in range(whole, n):
-            logits[i, b] = _dot(weights, features[i]) + bias[b]
+            own, a = features[i], np.float32(0.0)
+            for j in range(len(weights)):
+                a += np.float32(weights[j]) * own[j]
+            logits[i, b] = a * scale[b] + bias[b]
 
 
 @kernel
@@ -123,58 +136,118 @@ def route(
     for r in range(len(frozen.bias)):
         if r < len(frozen.project):
             _trunk(frozen, r, indptr, indices, data, features)
-        _score(features, frozen.out[r], frozen.bias[r], scratch.logits[:n, r])
+        _score(features, frozen.out[r], frozen.out_scale[r], frozen.bias[r], scratch.logits[:n, r])
+
+
+@arithmetic
+def _log_total(logits: Any, top: Any) -> Any:
+    """Return log(sum(exp(logits))), given the largest of them.
+
+    exp(x) = exp(x / 64)^64, by a polynomial and six squarings: no function call, so eight at a
+    time. What lies more than 20 below the top counts as 20 below it: nothing, in float32.
+    """
+    total = np.float32(0.0)
+    for b in range(len(logits)):
+        x = max(logits[b] - top, np.float32(-20.0)) * np.float32(1 / 64)
+        y = 1 + x * (1 + x * (np.float32(1 / 2) + x * (np.float32(1 / 6) + x * np.float32(1 / 24))))
+        y *= y
+        y *= y
+        y *= y
+        y *= y
+        y *= y
+        total += y * y
+    return top + np.log(total)
+
+
+@kernel
+def _cut(values: Any, count: int, bins: Any, order: Any) -> Any:
+    """Return the `count`-th largest of `values`; `order` has room for all of them.
+
+    They are counted in equal bins from the largest down, without a branch to guess wrong, and only
+    the bin that the cut falls into is looked at more closely.
+    """
+    low = high = values[0]
+    for value in values:
+        low, high = min(low, value), max(high, value)
+    width = high - low
+    if not 0 < width < np.inf:  # all alike, or some infinite or NaN
+        order[: len(values)] = values
+        return kth_largest(order[: len(values)], count)
+    factor, last = np.float32(len(bins) - 1) / width, np.uint32(len(bins) - 1)
+    bins[:] = 0
+    for value in values:
+        bins[min(np.uint32((high - value) * factor), last)] += 1
+    place, above = 0, 0
+    while above + bins[place] < count:
+        above += bins[place]
+        place += 1
+    inside = 0
+    for value in values:
+        order[inside] = value
+        inside += min(np.uint32((high - value) * factor), last) == place
+    return kth_largest(order[:inside], count - above)
+
+
+@kernel
+def _probe(logits: Any, probes: int, scratch: LabelScratch) -> tuple[Any, int]:
+    """List the best `probes` buckets; return the weakest logit among them, and their number."""
+    cut, count, probed = _cut(logits, probes, scratch.bins, scratch.order), 0, scratch.probed
+    for b in range(len(logits)):
+        if logits[b] > cut:
+            probed[count] = b
+            count += 1
+    for b in range(len(logits)):
+        if count == probes:
+            break
+        # Not '==': a row so large that its logits overflow to NaN still gets an answer.
+        if not (logits[b] > cut or logits[b] < cut):
+            probed[count] = b
+            count += 1
+    return cut, count
 
 
 @kernel
 def gather(frozen: FrozenLabels, plan: LabelPlan, row: int, scratch: LabelScratch) -> int:
-    """Collect the labels of the best buckets with votes and scores; return how many there are."""
+    """Collect the labels of the best buckets with their scores; return how many there are."""
     scratch.clock[0] += 1
     now = scratch.clock[0]
     repetitions, buckets = frozen.bias.shape
-    probes = min(plan.probes, buckets)
+    stamp, scores, touched = scratch.stamp, scratch.scores, scratch.touched
     found, base = 0, np.float32(0.0)
+    each = np.float32(1.0) / np.float32(repetitions)
     for r in range(repetitions):
         logits = scratch.logits[row, r]
-        if plan.score != LOGIT:
-            _normalise(logits)
-        scratch.order[:buckets] = logits
-        cut = _kth_largest(scratch.order[:buckets], probes)
-        ties = probes
-        for b in range(buckets):
-            ties -= logits[b] > cut
+        cut, count = _probe(logits, min(plan.probes, buckets), scratch)
+        total = np.float32(0.0)
+        if plan.score == PROBABILITY or plan.score == LOG_PROBABILITY:
+            total = _log_total(logits, logits.max())
         if plan.score == LOG_PROBABILITY:  # what was not probed counts like the weakest that was
-            base += cut / np.float32(repetitions)
-        for b in range(buckets):
-            if not (logits[b] > cut or (not logits[b] < cut and ties > 0)):
-                continue
-            ties -= not logits[b] > cut
+            base += (cut - total) * each
+        for p in range(count):
+            b = scratch.probed[p]
             value = np.float32(1.0)
             if plan.score == PROBABILITY:
-                value = np.exp(logits[b])
+                value = np.exp(logits[b] - total)
             elif plan.score == LOGIT:
-                value = logits[b] / np.float32(repetitions)
+                value = logits[b] * each
             elif plan.score == LOG_PROBABILITY:
-                value = (logits[b] - cut) / np.float32(repetitions)
+                value = (logits[b] - cut) * each
             for e in range(frozen.offsets[r, b], frozen.offsets[r, b + 1]):
-                label = frozen.items[e]
-                if scratch.stamp[label] != now:
-                    scratch.stamp[label] = now
-                    scratch.votes[label] = 0
-                    scratch.scores[label] = 0
-                    scratch.touched[found] = label
+                label = np.uint32(frozen.items[e])
+                gain = value * frozen.share[e] if plan.score == PROBABILITY else value
+                if stamp[label] == now:
+                    scores[label] += gain
+                else:
+                    stamp[label] = now
+                    scores[label] = gain
+                    touched[found] = label
                     found += 1
-                scratch.votes[label] += 1
-                scratch.scores[label] += (
-                    value * frozen.share[e] if plan.score == PROBABILITY else value
-                )
     for t in range(found):
-        label = scratch.touched[t]
+        label = np.uint32(touched[t])
         if plan.score == PROBABILITY:
-            share = scratch.scores[label] / np.float32(repetitions)
-            scratch.scores[label] = np.log(max(share, np.float32(1e-30)))
+            scores[label] = np.log(max(scores[label] * each, np.float32(1e-30)))
         else:
-            scratch.scores[label] += base + frozen.prior[label]
+            scores[label] += base + frozen.prior[label]
     return found
 
 
@@ -183,24 +256,21 @@ def _best(scratch: LabelScratch, found: int, count: int) -> int:
     """Move the `count` labels of the best scores to the front of `touched`."""
     if found <= count:
         return found
-    touched, scores = scratch.touched, scratch.scores
+    touched, scores, values = scratch.touched, scratch.scores, scratch.values
     for t in range(found):
-        scratch.order[t] = scores[touched[t]]
-    cut = _kth_largest(scratch.order[:found], count)
+        values[t] = scores[np.uint32(touched[t])]
+    cut = _cut(values[:found], count, scratch.bins, scratch.order)
     ties, equal = count, 0
     for t in range(found):
-        label = touched[t]
-        ties -= scores[label] > cut
-        if scores[label] == cut:
-            scratch.order[equal] = -label
-            equal += 1
-    last = -_kth_largest(scratch.order[:equal], ties)  # of equals the smaller numbers
+        ties -= values[t] > cut
+        scratch.order[equal] = -touched[t]
+        equal += values[t] == cut
+    last = -kth_largest(scratch.order[:equal], ties)  # of equals the smaller numbers
     kept = 0
     for t in range(found):
         label = touched[t]
-        if scores[label] > cut or (scores[label] == cut and label <= last):
-            touched[kept] = label
-            kept += 1
+        touched[kept] = label
+        kept += values[t] > cut or (values[t] == cut and label <= last)
     return kept
 
 
@@ -216,15 +286,17 @@ def rank(
     """Replace the scores of the candidates by those fused with the ranker."""
     margins = scratch.margins
     for t in range(found):
-        margins[scratch.touched[t]] = frozen.constant[scratch.touched[t]]
+        margins[scratch.touched[t]] = 0
     # Labels that are no candidates are added up as well: cheaper than asking.
     for e in range(len(indices)):
-        value = data[e]
+        value, label = data[e], np.uint32(0)
         for w in range(frozen.starts[indices[e]], frozen.starts[indices[e] + 1]):
-            margins[frozen.ranked[w]] += value * frozen.weights[w]
+            label += np.uint32(frozen.gaps[w])
+            margins[label] += value * frozen.weights[w]
     for t in range(found):
-        label = scratch.touched[t]
-        lack = max(np.float32(0.0), 1 - margins[label])
+        label = np.uint32(scratch.touched[t])
+        margin = margins[label] * frozen.scale[label] + frozen.constant[label]
+        lack = max(np.float32(0.0), 1 - margin)
         scratch.scores[label] = (
             plan.by_score * scratch.scores[label] - plan.by_margin * lack * lack + plan.threshold
         )

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from irli import labelkernels
 from irli.checks import check_choice, check_int
+from irli.compiled import read_only
 from irli.config import LABEL_SCORES
 from irli.fusion import INDEX_ALONE, Fusion
-from irli.kernels import read_only
 from irli.labelkernels import FrozenLabels, LabelPlan, LabelScratch
 from irli.problem import Sparse
 from irli.threads import Reserve, run_all
@@ -59,7 +59,9 @@ class LabelParameters:
             probes=min(self.probes, 2**31 - 1),
             candidates=min(self.candidates, 2**31 - 1),
             score=LABEL_SCORES.index(self.score),
-            **fusion._asdict(),
+            by_margin=fusion.by_margin,
+            by_score=fusion.by_score,
+            threshold=fusion.threshold,
         )
 
 
@@ -91,7 +93,8 @@ class Labeller:
         scores = np.empty((count, k), dtype=np.float32)
         labels = np.empty((count, k), dtype=np.int64)
         plan = parameters.plan(k, fusion)
-        first, second = _arrays(routed), _arrays(ranked)
+        first = _arrays(routed)
+        second = first if ranked is routed else _arrays(ranked)
         pieces = 1 if threads == 1 else threads * _PIECES
         step = labelkernels.BLOCK * max(1, -(-count // (labelkernels.BLOCK * pieces)))
 
@@ -109,7 +112,7 @@ class Labeller:
 def _arrays(rows: Sparse) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Return a CSR as the kernels take it: of one type, whoever made it."""
     return (
-        read_only(rows.indptr.astype(np.int64)),
-        read_only(rows.indices.astype(np.int32)),
-        read_only(rows.data.astype(np.float32)),
+        read_only(rows.indptr.astype(np.int64, copy=False)),
+        read_only(rows.indices.astype(np.int32, copy=False)),
+        read_only(rows.data.astype(np.float32, copy=False)),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.config import Recipe
@@ -23,6 +24,7 @@ _HELD_SHARE = 0.05
 _HELD_MOST = 2000
 _VALIDATED = 500  # of the held rows, that judge re-partitions
 _WANTED = 10  # labels of such a row, at most
+_MIX, _OTHER_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Split(NamedTuple):
@@ -32,7 +34,9 @@ class Split(NamedTuple):
     held: NDArray[np.int64]
 
 
-def pose_labels(rows: Rows, labels: Sparse, recipe: Recipe) -> tuple[Problem, Split]:
+def pose_labels(
+    rows: Rows, labels: Sparse, recipe: Recipe, trained: NDArray[np.uint64] | None = None
+) -> tuple[Problem, Split]:
     """Turn rows and their labels into a problem to learn.
 
     Parameters
@@ -40,11 +44,14 @@ def pose_labels(rows: Rows, labels: Sparse, recipe: Recipe) -> tuple[Problem, Sp
     rows : array or CSR of shape (n, d)
         As the routers see them.
     labels : CSR of shape (n, L)
+    trained : uint64 array, optional
+        The keys of the rows that the routers know already: others are held out.
     """
     rng = np.random.default_rng([recipe.seed, 0x1D])
     places = unit(embedding(rows, _DIRECTIONS, recipe.seed))
     useful = np.flatnonzero(np.diff(labels.indptr))  # who has no label teaches nothing
-    split = hold_out(places, useful, rng)
+    unseen = None if trained is None else useful[~np.isin(row_keys(rows)[useful], trained)]
+    split = hold_out(places, useful, rng, unseen)
     wanted = labels[split.train]
     count = len(split.train)
     judges = split.held[:_VALIDATED]
@@ -64,8 +71,31 @@ def pose_labels(rows: Rows, labels: Sparse, recipe: Recipe) -> tuple[Problem, Sp
     return problem, split
 
 
+def row_keys(rows: Rows) -> NDArray[np.uint64]:
+    """Return a number for each row (n,) that hardly any other row has: a hash of its features.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 2.0], [2.0, 0.0], [0.0, 2.0]], dtype="f4")
+    >>> one, two, three = row_keys(rows)
+    >>> one == three, one == two
+    (np.True_, np.False_)
+    """
+    given = sp.csr_array(rows)
+    bits = given.data.astype(np.float32).view(np.uint32).astype(np.uint64)
+    mixed = bits * _MIX ^ (given.indices.astype(np.uint64) + np.uint64(1)) * _OTHER_MIX
+    mixed = (mixed ^ mixed >> np.uint64(31)) * _MIX
+    mixed = (mixed ^ mixed >> np.uint64(29)) * _OTHER_MIX
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+    keys: NDArray[np.uint64] = total[given.indptr[1:]] - total[given.indptr[:-1]]
+    return keys
+
+
 def hold_out(
-    places: NDArray[np.float32], useful: NDArray[np.int64], rng: np.random.Generator
+    places: NDArray[np.float32],
+    useful: NDArray[np.int64],
+    rng: np.random.Generator,
+    unseen: NDArray[np.int64] | None = None,
 ) -> Split:
     """Hold out whole groups of near rows; a handful of rows, or of families, serves for both.
 
@@ -75,18 +105,21 @@ def hold_out(
         Where the rows lie.
     useful : int array
         The rows to split.
+    unseen : int array, optional
+        Those of them that may be held out, unless they are too few.
     """
     wanted = min(_HELD_MOST, int(_HELD_SHARE * len(useful)))
     if wanted == 0:
         return Split(useful, useful)
-    groups = _groups(places, useful, rng)
+    enough = unseen is not None and len(unseen) >= wanted / 2
+    groups = _groups(places, unseen if unseen is not None and enough else useful, rng)
     groups.sort(key=lambda group: max(len(group), _GROUP, wanted))  # large families last
     if len(groups[0]) > len(useful) // 2:
         return Split(useful, useful)
     sizes = np.cumsum([len(group) for group in groups])
     count = int(np.searchsorted(sizes, wanted)) + 1
     held = np.concatenate(groups[:count])
-    return Split(np.sort(np.concatenate(groups[count:])), rng.permutation(held))
+    return Split(np.setdiff1d(useful, held), rng.permutation(held))
 
 
 def _groups(

@@ -17,19 +17,15 @@ from irli.config import recipe as named_recipe
 from irli.errors import NotFitted
 from irli.fusion import INDEX_ALONE
 from irli.labelchecks import as_labels, as_rows
-from irli.labelfit import Learned, finish, freeze, hashed, ranker_of_new, sparse, with_ranker
+from irli.labelfit import Learned, freeze, hashed, ranker_of_new, sparse, with_ranker
 from irli.labelfolder import KIND, Contents, pack, unpack
-from irli.labelgrowth import joined, partitions_of, placed, routers_of
+from irli.labelgrowth import joined, ranker_of
+from irli.labellearning import known_of, learn
 from irli.labelling import Labeller
-from irli.labelproblem import pose_labels
 from irli.labelwords import as_names, as_numbers, grown_names
-from irli.learner import learner
 from irli.metrics import load_summary
-from irli.partition import Partition
 from irli.problem import Rows, Sparse
 from irli.progress import Progress
-from irli.ranker import Ranker
-from irli.router import Router
 from irli.text import Names, Vectorizer
 from irli.threads import thread_count
 
@@ -90,6 +86,7 @@ class LabelIndex:
         self.vectorizer: Vectorizer | None = None
         self.rows = 0
         self.counts = np.empty(0, dtype=np.int64)
+        self._trained = np.empty(0, dtype=np.uint64)
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -176,8 +173,9 @@ class LabelIndex:
     ) -> LabelIndex:
         """Go on learning with rows that have changed, from where the index is now.
 
-        Rows are held out anew, and the routers may know some of them from before: what is chosen
-        on them is a little too sure of the routers. `fit` from time to time.
+        What is chosen is chosen on rows that the routers have never learned from: new ones, and
+        those that were held out before. If there are too few of them, known rows are held out, and
+        what is chosen is a little too sure of the routers.
 
         Parameters
         ----------
@@ -195,9 +193,7 @@ class LabelIndex:
         check_int("epochs", epochs, at_least=1, owner="refit")
         check_int("columns", labels.shape[1], at_least=len(self), owner="refit's Y")
         named = grown_names(self.names, names, labels.shape[1] - len(self), "refit")
-        known = routers_of(frozen), partitions_of(frozen)
-        if labels.shape[1] > len(self):
-            known = self._placed(rows, labels[:, len(self) :])
+        known = known_of(frozen, self._trained, rows, labels[:, len(self) :], self.recipe)
         self._learn(
             rows,
             labels,
@@ -236,50 +232,22 @@ class LabelIndex:
         named = grown_names(self.names, names, labels.shape[1], "add_labels")
         new = np.bincount(labels.indices, minlength=labels.shape[1])
         counts = np.concatenate([self.counts, new])
-        grown = freeze(*self._placed(rows, labels), counts)
+        known = known_of(frozen, self._trained, rows, labels, self.recipe)
+        grown = freeze(known.routers, known.partitions, counts)
         if self.fusion.by_margin:
-            old = Ranker(frozen.starts, frozen.ranked, frozen.weights, frozen.constant)
-            grown = with_ranker(
-                grown, joined(old, ranker_of_new(sparse(rows), labels, thread_count(threads)))
-            )
+            new_ranker = ranker_of_new(sparse(rows), labels, thread_count(threads))
+            grown = with_ranker(grown, joined(ranker_of(frozen), new_ranker))
         self.counts, self.names = counts, named
         self._set(Learned(grown, self.defaults, self.fusion))
         return self
 
-    def _placed(self, rows: Rows, new: Sparse) -> tuple[list[Router], list[Partition]]:
-        """Return the routers, and the partitions with further labels in them."""
-        frozen = self._fitted().frozen
-        routed = sparse(hashed(rows, self.recipe.features, self.recipe.seed))
-        routers = routers_of(frozen)
-        pairs = zip(routers, partitions_of(frozen), strict=True)
-        return routers, [placed(*pair, routed, new, self.recipe) for pair in pairs]
-
-    def _learn(
-        self,
-        rows: Rows,
-        labels: Sparse,
-        recipe: Recipe,
-        *,
-        threads: int,
-        device: str,
-        epochs: int | None = None,
-        known: tuple[list[Router], list[Partition]] | None = None,
-        **options: Any,
-    ) -> None:
-        learn = learner(device)
-        routed = hashed(rows, recipe.features, recipe.seed)
-        problem, split = pose_labels(routed, labels, recipe)
-        steps = recipe if epochs is None else dataclasses.replace(recipe, epochs=epochs)
-        repetitions = learn(problem, steps, threads=threads, device=device, start=known, **options)
-        counts = np.bincount(labels.indices, minlength=labels.shape[1])
-        routers = [repetition.router for repetition in repetitions]
-        frozen = freeze(routers, [repetition.partition for repetition in repetitions], counts)
-        learned = finish(frozen, rows, labels, split, recipe, self._want_ranker, threads)
-        self.recipe, self.counts = recipe, counts
+    def _learn(self, rows: Rows, labels: Sparse, recipe: Recipe, **options: Any) -> None:
+        outcome = learn(rows, labels, recipe, want_ranker=self._want_ranker, **options)
+        went_on = options.get("known") is not None
+        self.history = self.history + outcome.history if went_on else outcome.history
+        self.recipe, self.counts, self._trained = recipe, outcome.counts, outcome.trained
         self.rows, self._dim = rows.shape
-        history = [entry for repetition in repetitions for entry in repetition.history]
-        self.history = history if known is None else self.history + history
-        self._set(learned)
+        self._set(outcome.learned)
 
     def _set(self, learned: Learned) -> None:
         self._labeller = Labeller(learned.frozen)
@@ -428,6 +396,7 @@ class LabelIndex:
             self.rows,
             self._dim,
             self.counts,
+            self._trained,
             self.names,
             self.vectorizer,
             self._want_ranker,
@@ -441,6 +410,7 @@ class LabelIndex:
         index = cls(contents.recipe, ranker=contents.want_ranker)
         index.history, index.counts = contents.history, contents.counts
         index.rows, index._dim = contents.rows, contents.dim
+        index._trained = contents.trained
         index.names, index.vectorizer = contents.names, contents.vectorizer
         index._set(contents.learned)
         return index

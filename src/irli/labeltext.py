@@ -19,8 +19,8 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.compiled import kernel
 from irli.errors import FormatError, InvalidParameter
-from irli.kernels import kernel
 
 _BYTES = 1 << 24  # text that is parsed at once
 _LONGEST = 200  # bytes in the first line
