@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench peers bench-labels clean
+.PHONY: help setup demo test check format bench peers bench-labels vector-peers bench-vectors clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed  ## make .venv and install irli with all that developing needs
 
@@ -53,6 +53,17 @@ peers: .venv-peers/.installed  ## make .venv-peers with the libraries that label
 
 bench-labels: setup peers  ## compare labels with Omikuji, PECOS and napkinXC
 	$(BIN)/python benchmarks/labels.py compare
+
+vector-peers: .venv-vector-peers/.installed  ## make .venv-vector-peers with the libraries that vectors are compared with
+
+.venv-vector-peers/.installed: benchmarks/vector-peers.txt
+	@test -x .venv-vector-peers/bin/python || $(PYTHON) -m venv .venv-vector-peers
+	@echo "Installing the peers into .venv-vector-peers (two of them are compiled: some minutes) ..."
+	@.venv-vector-peers/bin/python -m pip install --quiet -r benchmarks/vector-peers.txt
+	@touch $@
+
+bench-vectors: setup vector-peers  ## compare the speed of vector search with FAISS, ScaNN, LoRANN and others
+	$(BIN)/python benchmarks/vectors.py compare
 
 clean:  ## delete caches and build leftovers (not .venv)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
