@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from planted import clusters  # noqa: E402
 
 import irli  # noqa: E402
 from irli import Recipe, VectorIndex  # noqa: E402
+from irli.cluster import ShardedIndex  # noqa: E402
+from irli.searching import SearchParameters  # noqa: E402
 
 METRICS = ("l2", "ip", "cosine")
 
@@ -49,9 +52,8 @@ class _Cases:
     def __call__(self, recipe: str, metric: str, form: str) -> Case:
         key = (recipe, metric, form)
         if key not in self.made:
-            self.made[key] = (
-                self._fitted(recipe, metric) if form == "memory" else self._loaded(*key)
-            )
+            make = {"memory": self._fitted, "shards": self._sharded, "ray": self._served}
+            self.made[key] = make[form](recipe, metric) if form in make else self._loaded(*key)
         return self.made[key]
 
     def _fitted(self, recipe: str, metric: str) -> Case:
@@ -62,6 +64,8 @@ class _Cases:
         ids = rng.permutation(10_000_000)[: len(X)] if metric != "cosine" else None
         index = VectorIndex(metric, recipe=_RECIPES[recipe]())
         index.fit(X.copy(), ids=ids, threads=1)
+        if recipe == "codes":  # whatever tuning preferred among so few items
+            index.defaults = SearchParameters(threshold=0.01, candidates=80, score="codes")
         queries = X[rng.choice(len(X), 37, replace=False)] + rng.normal(size=(37, 10)) * 0.3
         return Case(
             index=index,
@@ -72,6 +76,18 @@ class _Cases:
             metric=metric,
             bounded=recipe != "paper",
         )
+
+    def _sharded(self, recipe: str, metric: str) -> Case:
+        case = self(recipe, metric, "memory")
+        index = ShardedIndex(metric, recipe=_RECIPES[recipe](), shards=3)
+        index.fit(case.X, ids=case.ids, threads=1)
+        return case._replace(index=index, original=index, shards=3)
+
+    def _served(self, recipe: str, metric: str) -> Case:
+        case = self(recipe, metric, "shards")
+        path = self.folder / f"{recipe}-{metric}-shards"
+        case.index.save(path)
+        return case._replace(index=ShardedIndex.load(path, ray="auto"))
 
     def _loaded(self, recipe: str, metric: str, form: str) -> Case:
         case = self(recipe, metric, "memory")
@@ -85,7 +101,26 @@ _RECIPES: dict[str, Callable[[], Recipe]] = {
     "default": small_default,
     "two repetitions": lambda: small_default(repetitions=2, buckets=20),
     "paper": small_paper,
+    "codes": lambda: small_default(pieces=8),
 }
+
+
+@pytest.fixture(scope="session")
+def on_ray() -> Iterator[str]:
+    """A small Ray cluster on this machine, for all tests that need one."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray spells it so; or a busy machine starves the workers.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+    ray = pytest.importorskip("ray")
+    ray.init(
+        address="local",
+        num_cpus=1,
+        object_store_memory=100 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+    )
+    yield "auto"
+    ray.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -15,15 +15,28 @@ from irli import VectorIndex
 
 KINDS = [
     (recipe, metric, form)
-    for recipe, metrics in (("default", METRICS), ("paper", METRICS), ("two repetitions", ("l2",)))
+    for recipe, metrics in (
+        ("default", METRICS),
+        ("codes", METRICS),
+        ("paper", METRICS),
+        ("two repetitions", ("l2",)),
+    )
     for metric in metrics
     for form in ("memory", "mapped", "read")
     if form != "read" or metric == "l2"  # once is enough: only the mapping differs
+]
+KINDS += [
+    ("default", "l2", "shards"),
+    ("paper", "ip", "shards"),
+    ("two repetitions", "cosine", "shards"),
+    ("two repetitions", "cosine", "ray"),
 ]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)
 def case(request: pytest.FixtureRequest, cases: Any) -> Case:
+    if request.param[2] == "ray":
+        request.getfixturevalue("on_ray")
     return cases(*request.param)
 
 

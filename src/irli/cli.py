@@ -15,12 +15,13 @@ import typer
 from typer import Argument, Option
 
 import irli
-from irli import console, labelcli, storage, vectors
+from irli import clusterbuild, console, labelcli, plancli, storage
 from irli.checks import as_vectors, check_choice
+from irli.cluster import ShardedIndex
+from irli.clusterlabels import ShardedLabelIndex
 from irli.console import Index, Json, Threads
 from irli.datasets import read_ground_truth, read_vectors, write_vectors
 from irli.errors import IrliError
-from irli.neighbors import exact_neighbors
 from irli.threads import thread_count
 from irli.vectors import VectorIndex
 
@@ -34,6 +35,7 @@ Limit = Annotated[int | None, Option(min=1, help="Read the first so many vectors
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(labelcli.app, name="labels")
+app.command("plan")(plancli.plan_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,6 +89,8 @@ def build(
     workers: Annotated[int, Option(help="Processes that learn repetitions.")] = 1,
     device: Annotated[str, Option(help="Where torch learns: cpu, cuda.")] = "cpu",
     limit: Limit = None,
+    shards: Annotated[int | None, Option(help="Cut the items into so many indexes.")] = None,
+    ray: Annotated[str | None, Option(help="And learn on Ray: auto or an address.")] = None,
     as_json: Json = False,
     quiet: Annotated[bool, Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
@@ -95,8 +99,14 @@ def build(
         storage.claim(out)
     changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
     changed = irli.recipe(recipe, **changes)
-    items = read_vectors(data, key)
-    index = VectorIndex(metric or console.stored_metric(data), recipe=changed)
+    sharded = shards is not None or ray is not None
+    # Shards read their own slices of a file that can be mapped.
+    by_path = sharded and limit is None and key is None and data.suffix not in console.HDF5
+    items = str(data) if by_path else read_vectors(data, key)[:limit]
+    kind = metric or console.stored_metric(data)
+    index: console.AnyVectors = VectorIndex(kind, recipe=changed)
+    if sharded:
+        index = ShardedIndex(kind, recipe=changed, shards=shards or 1, ray=ray)
     given: console.Values = {
         "ids": None if ids is None else console.read_npy(ids)[:limit],
         "queries": None if queries is None else read_vectors(queries, queries_key),
@@ -106,7 +116,7 @@ def build(
     with console.resumable(out) as checkpoint:
         start = perf_counter()
         index.fit(
-            items[:limit],
+            items,
             **given,
             progress=not quiet and sys.stderr.isatty(),
             threads=threads,
@@ -116,13 +126,17 @@ def build(
         )
         seconds = perf_counter() - start
         index.save(out)
-    tuned = index.tuned
-    stats = index.stats()
+        stats, tuned = index.stats(), index.tuned
+        if isinstance(index, ShardedIndex):
+            index.close()
+            clusterbuild.clear(checkpoint)
     uneven = max(loads["max_over_mean"] for loads in stats["loads"])
     values = {name: stats[name] for name in ("items", "dim", "metric", "buckets", "repetitions")}
     values |= {"max_over_mean": uneven, "build_seconds": seconds} | console.tuned_values(tuned)
+    values |= {"shards": shards or 1} if sharded else {}
+    cut = f", in {shards or 1} shards" if sharded else ""
     text = f"""\
-{out}: {len(index)} items of {stats["dim"]} dimensions, {index.metric}
+{out}: {stats["items"]} items of {stats["dim"]} dimensions, {index.metric}{cut}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, the largest {uneven:.2f} x the mean
 search    {console.tuned_text(tuned, 0.95, 10)}
 built in  {seconds:.1f} s"""
@@ -152,7 +166,7 @@ def search(
         check_choice("extension of --out", out.suffix, (".npz", ".ivecs"))
     console.at_most_one(filter=filter, deny=deny)
     allowed = None if filter is None else console.read_npy(filter)
-    opened = VectorIndex.from_folder(console.read_index(index, vectors.KIND))
+    opened = console.open_vectors(index)
     asked = console.read_queries(queries, key)[:limit]
     chosen = (probes, threshold, min_votes, candidates, score)
     parameters = dataclasses.asdict(opened.defaults.changed(*chosen))
@@ -197,16 +211,16 @@ def evaluate(
 ) -> None:
     """Measure recall, work and speed, by default with the parameters that the index has."""
     sweep = console.read_sweep(probes, threshold)
-    folder = console.read_index(index, vectors.KIND)
-    opened = VectorIndex.from_folder(folder)
-    items = folder.arrays["vectors"]
-    asked, rows = console.read_test(data, queries, queries_file, truth, len(items))
-    asked = as_vectors(asked[:limit], "queries", items.shape[1])
+    opened = console.open_vectors(index)
+    asked, rows = console.read_test(data, queries, queries_file, truth, len(opened))
+    asked = as_vectors(asked[:limit], "queries", opened.stats()["dim"])
     computed = rows is None
     if rows is None:
-        rows = exact_neighbors(asked, items, k, opened.metric, progress=sys.stderr.isatty())
-    rows = np.asarray(rows[:limit], dtype=np.int64)
-    true_ids = np.where(rows >= 0, folder.arrays["ids"][np.maximum(rows, 0)], -1)
+        true_ids = console.true_ids(opened, index, asked, k)
+    else:
+        rows = np.asarray(rows[:limit], dtype=np.int64)
+        ids = console.item_ids(opened, index)
+        true_ids = np.where(rows >= 0, ids[np.maximum(rows, 0)], -1)
     results = [console.measured(opened, asked, true_ids, k, chosen) for chosen in sweep]
     values = {"index": str(index), "queries": len(asked), "k": k, "truth_computed": computed}
     values |= {"threads": thread_count(None), "results": results}
@@ -233,7 +247,7 @@ def tune(
 
     If none does, the one that comes nearest is saved and the exit code is 3.
     """
-    opened = VectorIndex.from_folder(console.read_index(index, vectors.KIND))
+    opened = console.open_vectors(index)
     tuned = opened.tune(
         recall, k, None if queries is None else console.read_queries(queries, queries_key)
     )
@@ -252,6 +266,7 @@ def info(
     """Show what an index holds and how it was learned."""
     opened = irli.load(index, verify=verify)
     stats = opened.stats()
-    tell = labelcli.info_text if isinstance(opened, irli.LabelIndex) else console.info_text
+    labels = isinstance(opened, irli.LabelIndex | ShardedLabelIndex)
+    tell = labelcli.info_text if labels else console.info_text
     text = tell(stats, opened.history)
     console.tell(stats | {"history": opened.history}, text, as_json)

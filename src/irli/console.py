@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,23 +19,27 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
-from irli import datasets, labelfolder, storage, vectors
+from irli import clusterfolder, datasets, labelfolder, storage, vectors
+from irli.cluster import ShardedIndex
 from irli.config import Recipe
 from irli.datasets import read_ground_truth, read_vectors
 from irli.errors import FormatError, InvalidParameter
 from irli.metrics import recall as recall_at
+from irli.neighbors import exact_neighbors
 from irli.tuning import Tuned
 from irli.vectors import SearchResult, VectorIndex
 
-_HDF5 = (".hdf5", ".h5")
+HDF5 = (".hdf5", ".h5")
 _SHOWN = 5  # queries whose answers are printed
 _REPEATS = 3  # of a timing
 _COMMANDS = {
     vectors.KIND: "irli search, irli eval or irli tune",
+    clusterfolder.KIND: "irli search, irli eval or irli tune",
     labelfolder.KIND: "irli labels predict or irli labels eval",
 }
 
 Values = dict[str, Any]
+AnyVectors = VectorIndex | ShardedIndex
 
 # What commands of both kinds of index take.
 Index = Annotated[Path, Argument(help="Folder of an index.")]
@@ -55,6 +60,32 @@ def read_index(path: Path, kind: str) -> storage.Folder:
             f"'{folder.kind}' instead. {f'Use {known}' if known else 'Install a newer irli'}."
         )
     return folder
+
+
+def open_vectors(path: Path) -> AnyVectors:
+    """Open an index of vectors, in one piece or in shards."""
+    if storage.read_manifest(path)["kind"] == clusterfolder.KIND:
+        return ShardedIndex.load(path)
+    return VectorIndex.from_folder(read_index(path, vectors.KIND))
+
+
+def item_ids(index: AnyVectors, path: Path) -> NDArray[np.int64]:
+    """Return the ids of all items of an index, in the order of their rows."""
+    if isinstance(index, ShardedIndex):
+        return index.ids
+    ids: NDArray[np.int64] = storage.read_folder(path, verify=False).arrays["ids"]
+    return ids
+
+
+def true_ids(index: AnyVectors, path: Path, queries: Any, k: int) -> NDArray[np.int64]:
+    """Return the ids of the true nearest items (n, k), by comparing with all of them."""
+    if isinstance(index, ShardedIndex):
+        return index.nearest(queries, k).ids
+    arrays = storage.read_folder(path, verify=False).arrays
+    rows = exact_neighbors(
+        queries, arrays["vectors"], k, index.metric, progress=sys.stderr.isatty()
+    )
+    return np.where(rows >= 0, arrays["ids"][np.maximum(rows, 0)], -1)
 
 
 def read_settings(pairs: list[str]) -> Values:
@@ -83,7 +114,7 @@ def at_most_one(**options: Any) -> None:
 
 def stored_metric(path: Path) -> str:
     """Return the metric that an HDF5 file names."""
-    if path.suffix not in _HDF5:
+    if path.suffix not in HDF5:
         return "l2"
     import h5py  # slows down the start of a process that only searches
 
@@ -98,7 +129,7 @@ def stored_metric(path: Path) -> str:
 
 
 def read_queries(path: Path, key: str | None) -> NDArray[Any]:
-    return read_vectors(path, "test" if key is None and path.suffix in _HDF5 else key)
+    return read_vectors(path, "test" if key is None and path.suffix in HDF5 else key)
 
 
 @contextmanager
@@ -190,7 +221,7 @@ def resumable(out: Path) -> Iterator[Path]:
 
 
 def measured(
-    index: VectorIndex,
+    index: AnyVectors,
     queries: NDArray[np.float32],
     true_ids: NDArray[np.int64],
     k: int,
@@ -209,7 +240,7 @@ def measured(
     }
 
 
-def _speed(index: VectorIndex, queries: Any, k: int, chosen: Values, threads: int | None) -> float:
+def _speed(index: AnyVectors, queries: Any, k: int, chosen: Values, threads: int | None) -> float:
     times = []
     for _ in range(_REPEATS):
         start = perf_counter()
@@ -270,8 +301,9 @@ def listed(what: str, found: Sequence[Sequence[tuple[object, float]]]) -> str:
 
 def info_text(stats: Values, history: list[Values]) -> str:
     worst = max(stats["loads"], key=lambda loads: loads["max_over_mean"])
+    shards = f", in {stats['shards']} shards" if "shards" in stats else ""
     text = f"""\
-items     {stats["items"]} of {stats["dim"]} dimensions, {stats["metric"]}
+items     {stats["items"]} of {stats["dim"]} dimensions, {stats["metric"]}{shards}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, {stats["entries"]} entries
 loads     {loads_text(worst)}
 routing   {stats["router_multiplications"]} multiplications a query
@@ -298,11 +330,15 @@ def recipe_text(recipe: Values) -> str:
 def history_table(history: list[Values]) -> str:
     names = ("loss", "recall", "affinity", "load_std", "load_max_over_mean", "moved")
     table = [["repetition", "epoch", "loss", "recall", "affinity", "load std", "max/mean", "moved"]]
+    sharded = bool(history) and "shard" in history[0]
+    if sharded:
+        table[0].insert(0, "shard")
     for entry in history:
         numbers = [f"{entry[name]:.4f}" for name in names]
         if not entry["kept"]:
             numbers[-1] = "taken back"
-        table.append([str(entry["repetition"] + 1), str(entry["epoch"]), *numbers])
+        shard = [str(entry["shard"])] if sharded else []
+        table.append([*shard, str(entry["repetition"] + 1), str(entry["epoch"]), *numbers])
     return aligned(table)
 
 

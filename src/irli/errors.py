@@ -36,3 +36,15 @@ class IncompatibleVersion(FormatError):
 
 class MissingDependency(IrliError, ImportError):
     """An optional package is needed and not installed."""
+
+
+class ClusterError(IrliError, RuntimeError):
+    """A cluster cannot be reached, or work on it failed for no fault of the data."""
+
+
+class ShardUnavailable(ClusterError):
+    """A shard of an index is down and has not come back in time."""
+
+
+class DeadlineExceeded(ClusterError, TimeoutError):
+    """A search was not over at the time that it was given."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from irli import labelfolder, vectors
+from irli import clusterfolder, clusterlabels, labelfolder, vectors
+from irli.cluster import ShardedIndex
+from irli.clusterlabels import ShardedLabelIndex
 from irli.errors import FormatError
 from irli.labels import LabelIndex
 from irli.storage import read_folder
@@ -13,8 +15,10 @@ from irli.vectors import VectorIndex
 
 def load(
     path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True
-) -> VectorIndex | LabelIndex:
+) -> VectorIndex | LabelIndex | ShardedIndex | ShardedLabelIndex:
     """Open the index folder `path`.
+
+    A sharded index is opened in this process; `irli.cluster.ShardedIndex.load` opens it on Ray.
 
     Parameters
     ----------
@@ -24,6 +28,10 @@ def load(
         Compare all checksums first. Without it, only sizes and headers are checked.
     """
     folder = read_folder(path, mmap=mmap, verify=verify)
+    if folder.kind == clusterfolder.KIND:
+        return ShardedIndex.load(path, mmap=mmap, verify=verify)
+    if folder.kind == clusterlabels.KIND:
+        return ShardedLabelIndex.load(path, mmap=mmap, verify=verify)
     if folder.kind == labelfolder.KIND:
         return LabelIndex.from_folder(folder)
     if folder.kind != vectors.KIND:

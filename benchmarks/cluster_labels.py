@@ -1,0 +1,46 @@
+"""Labels in shards against one machine (bar 6): python benchmarks/cluster_labels.py --data FOLDER
+
+Trains one index and sharded ones on the training rows of debian-deps and reports precision on its
+test rows. Nothing is chosen on these.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import process_time
+
+from common import keep, say, table
+
+import irli
+from irli.clusterlabels import ShardedLabelIndex
+from irli.labeldata import read_rows
+from irli.labelmetrics import precision
+
+HEAD = ["shards", "P@1", "P@3", "P@5", "train CPU s"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--shards", type=int, nargs="*", default=[2, 4])
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    train = read_rows(arguments.data / "debian-deps-train.txt.gz")
+    test = read_rows(arguments.data / "debian-deps-test.txt.gz")
+    rows = []
+    for shards in [0, *arguments.shards]:
+        index = ShardedLabelIndex(shards=shards) if shards else irli.LabelIndex()
+        start = process_time()
+        index.fit(train.features, train.labels, threads=arguments.threads)
+        seconds = process_time() - start
+        found = index.predict(test.features, k=5).labels
+        scores = [f"{100 * precision(found, test.labels, k):.2f}" for k in (1, 3, 5)]
+        rows.append([shards or "one machine", *scores, f"{seconds:.0f}"])
+        say(str(rows[-1]))
+    table(HEAD, rows)
+    keep("cluster-labels", {"head": HEAD, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Serving shards: one object for each, in this process or as Ray actors that come back."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli import storage
+from irli.clusterray import connected, own_errors
+from irli.errors import DeadlineExceeded, ShardUnavailable
+from irli.neighbors import exact_neighbors
+from irli.searching import Explanation, SearchParameters
+from irli.tuning import Tuned
+from irli.vectors import SearchResult, VectorIndex
+
+_PATIENCE = 30.0  # seconds for a lost shard to come back, unless the deadline is nearer
+_PAUSE = 0.1  # between two attempts
+_STARTING = 300.0  # seconds for all shards to open
+_AT_ONCE = 8  # calls that an actor works on side by side
+
+
+class Shard:
+    """A part of a sharded index, opened from its own index folder."""
+
+    def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
+        folder = storage.read_folder(path, mmap=mmap, verify=verify)
+        self.index = VectorIndex.from_folder(folder)
+        self._vectors = folder.arrays["vectors"]
+        self._ids = folder.arrays["ids"]
+        self._held = folder.arrays["held_queries"], folder.arrays["held_rows"]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the whole is told about this part."""
+        index = self.index
+        return {"stats": index.stats(), "loads": index.loads(), "history": index.history}
+
+    def process(self) -> int:
+        """Return the number of the process that the shard lives in."""
+        return os.getpid()
+
+    def search(
+        self, queries: Any, k: int, parameters: SearchParameters, filter: Any, threads: int | None
+    ) -> SearchResult:
+        """Return the k nearest items of this shard."""
+        return self._with(parameters).search(queries, k, filter=filter, threads=threads)
+
+    def explain(
+        self, queries: Any, k: int, parameters: SearchParameters, filter: Any
+    ) -> tuple[SearchResult, Explanation]:
+        """Return what a search finds here, and how."""
+        index = self._with(parameters)
+        found = index.search(queries, k, filter=filter, threads=1)
+        return found, index.explain(queries, k, filter=filter)
+
+    def contains(self, id: int) -> bool:
+        """Whether an item is in this shard."""
+        return id in self.index
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return the ids of all items of this shard."""
+        return np.array(self._ids)
+
+    def held(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return about `count` held-out queries that are items, and their ids."""
+        queries, rows = self._held
+        own = np.flatnonzero(rows >= 0)
+        own = own[:: max(1, len(own) // count)]
+        return np.array(queries[own]), np.array(self._ids[rows[own]])
+
+    def nearest(self, queries: NDArray[np.float32], k: int) -> SearchResult:
+        """Return the true k nearest items of this shard, padded as a search pads."""
+        metric = self.index.metric
+        prepared = self.index._prepared(queries)
+        rows = exact_neighbors(prepared, self._vectors, k, metric)
+        found = self._vectors[rows]
+        if metric == "l2":
+            distances = ((found - prepared[:, None]) ** 2).sum(axis=2)
+        else:
+            distances = np.einsum("nkd,nd->nk", found, prepared)
+            distances = 1 - distances if metric == "cosine" else distances
+        worst = -np.inf if metric == "ip" else np.inf
+        distances = np.where(rows >= 0, distances, worst)
+        return SearchResult(distances.astype(np.float32), np.where(rows >= 0, self._ids[rows], -1))
+
+    def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[Tuned]:
+        """Return search parameters that reach these recalls among the items of this shard."""
+        index = copy.copy(self.index)  # keeps its own defaults
+        return [index.tune(recall, k, queries) for recall in recalls]
+
+    def save(self, path: str) -> str:
+        """Save the index of this shard, and return the checksum of its manifest."""
+        self.index.save(path)
+        return str(storage.read_manifest(path)["checksum"])
+
+    def _with(self, parameters: SearchParameters) -> VectorIndex:
+        index = copy.copy(self.index)
+        index.defaults = parameters
+        return index
+
+
+class Answers(NamedTuple):
+    """What the shards answered, in their order, and those that did not."""
+
+    values: list[Any]
+    missing: tuple[int, ...]
+
+
+class Serving(Protocol):
+    """Shards that can be called."""
+
+    def call(
+        self, method: str, arguments: list[tuple[Any, ...]], deadline: float | None, partial: bool
+    ) -> Answers:
+        """Call a method of every shard, each with its own arguments."""
+
+    def close(self) -> None:
+        """Let go of the shards."""
+
+
+class Here:
+    """All shards in this process, called one after the other."""
+
+    def __init__(self, paths: Sequence[Path], mmap: bool, verify: bool, kind: type = Shard) -> None:
+        self.shards = [kind(str(path), mmap, verify) for path in paths]
+
+    def call(
+        self, method: str, arguments: list[tuple[Any, ...]], deadline: float | None, partial: bool
+    ) -> Answers:
+        end = None if deadline is None else monotonic() + deadline
+        values: list[Any] = []
+        for shard, own in zip(self.shards, arguments, strict=True):
+            if end is not None and monotonic() > end:
+                break
+            values.append(getattr(shard, method)(*own))
+        late = list(range(len(values), len(self.shards)))
+        return _judged(dict(enumerate(values)), [], late, deadline, partial)
+
+    def close(self) -> None:
+        self.shards = []
+
+
+class OnRay:
+    """A Ray actor for each shard, and for each of its replicas.
+
+    An actor that dies is started again by Ray, where there is room, and opens its folder anew.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        paths: Sequence[Path],
+        replicas: int,
+        mmap: bool,
+        verify: bool,
+        kind: type = Shard,
+    ) -> None:
+        self.ray = connected(address)
+        actor = self.ray.remote(kind).options(
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=_AT_ONCE,
+            scheduling_strategy="SPREAD",
+        )
+        self.actors = [
+            [actor.remote(str(path), mmap, verify) for _ in range(replicas)] for path in paths
+        ]
+        self._turn = itertools.count()
+        self._open()
+
+    def _open(self) -> None:
+        """Wait until every replica of every shard has opened its folder."""
+        waiting = [one.process.remote() for replicas in self.actors for one in replicas]
+        done, late = self.ray.wait(waiting, num_returns=len(waiting), timeout=_STARTING)
+        with own_errors():
+            self.ray.get(done)
+        if late:
+            raise ShardUnavailable(
+                f"All shards must open within {_STARTING:g} s. {len(late)} of {len(waiting)} have "
+                "not. Look at 'ray status': the cluster may have no room for them."
+            )
+
+    def call(
+        self, method: str, arguments: list[tuple[Any, ...]], deadline: float | None, partial: bool
+    ) -> Answers:
+        """Ask all shards at once; those that are lost again, as long as there is hope.
+
+        With `partial`, a shard is given up when none of its replicas is there; else when it has
+        not come back in time.
+        """
+        end = monotonic() + (deadline or 0.0)
+        turn = next(self._turn)
+        found: dict[int, Any] = {}
+        lost, late = list(range(len(self.actors))), list[int]()
+        for attempt in itertools.count():
+            left = None if deadline is None else max(0.0, end - monotonic())
+            values, lost, late = self._ask(method, lost, arguments, turn + attempt, left)
+            found |= values
+            if deadline is None and attempt == 0:  # however long the others took
+                end = monotonic() + _PATIENCE
+            hopeless = partial and attempt + 1 >= len(self.actors[0])
+            if not lost or late or hopeless or monotonic() + _PAUSE >= end:
+                return _judged(found, lost, late, deadline, partial)
+            sleep(_PAUSE)
+        raise AssertionError("unreachable")
+
+    def _ask(
+        self,
+        method: str,
+        shards: list[int],
+        arguments: list[tuple[Any, ...]],
+        turn: int,
+        left: float | None,
+    ) -> tuple[dict[int, Any], list[int], list[int]]:
+        """Ask one replica of each shard; return values, lost shards and late ones."""
+        shard_of = {}
+        for shard in shards:
+            replicas = self.actors[shard]
+            actor = replicas[turn % len(replicas)]
+            shard_of[getattr(actor, method).remote(*arguments[shard])] = shard
+        waiting = list(shard_of)
+        done, late = self.ray.wait(waiting, num_returns=len(waiting), timeout=left)
+        values, lost = {}, []
+        for reference in done:
+            try:
+                values[shard_of[reference]] = self.ray.get(reference)
+            except self.ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except self.ray.exceptions.RayError:
+                lost.append(shard_of[reference])
+        for reference in late:
+            self.ray.cancel(reference)
+        return values, lost, [shard_of[reference] for reference in late]
+
+    def close(self) -> None:
+        for replicas in self.actors:
+            for actor in replicas:
+                self.ray.kill(actor)
+        self.actors = []
+
+
+def _judged(
+    found: dict[int, Any], lost: list[int], late: list[int], deadline: float | None, partial: bool
+) -> Answers:
+    """Return the answers, or raise if they are too few."""
+    missing = tuple(sorted([*lost, *late]))
+    if missing and (not partial or not found):
+        names = ", ".join(map(str, missing))
+        advice = "Pass partial=True to do without them." if found else "No shard has answered."
+        if lost:
+            raise ShardUnavailable(
+                f"All shards must answer, and {names} of {len(found) + len(missing)} did not: lost "
+                f"and not back in time. {advice}"
+            )
+        raise DeadlineExceeded(
+            f"All shards must answer within {deadline:g} s, and {names} of "
+            f"{len(found) + len(missing)} did not. Give a longer deadline. {advice}"
+        )
+    return Answers([found[shard] for shard in sorted(found)], missing)

@@ -1,0 +1,293 @@
+"""What building and searching cost on this machine, measured on small indexes of generated vectors.
+
+The work of each step is known from the sizes: so many pairs to compare, so many buckets to score.
+What a unit of work costs is fitted to a few real builds and searches on one thread, in seconds of
+processor time, which other programs on the machine disturb least.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from irli import clusterbuild, storage
+from irli.clusterbuild import Assembly, Job
+from irli.clusterfiles import Source
+from irli.clustermerge import merged
+from irli.config import Recipe
+from irli.errors import FormatError
+from irli.problem import Held
+from irli.progress import Progress, track
+from irli.vectors import SearchResult, VectorIndex
+
+log = logging.getLogger(__name__)
+
+_HELD = 500  # queries that are held out and answered exactly
+_SMALL = 32_768  # so many training queries are all drawn in an epoch, of more only half
+_SAMPLE = 64  # k-means looks at so many vectors for each bucket
+_KMEANS = 10  # times
+_ENLARGED = 12  # copies of each item in the index that searches are measured on: out of all caches
+_BATCH = 128  # queries
+_REPEATS = 2
+# (items, buckets, epochs, epochs between re-partitions): small, but enough for codes, and chosen so
+# that no two kinds of work grow together.
+_BUILDS = (
+    (5_000, 64, 2, 2),
+    (8_000, 512, 6, 6),
+    (16_000, 128, 4, 2),
+    (16_000, 512, 2, 2),
+    (32_000, 256, 4, 4),
+    (12_000, 1024, 2, 1),
+    (24_000, 1024, 4, 2),  # the last one is also searched
+)
+_PROBES = (1, 8, 32)
+_FEW = 20  # exact distances
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds for a unit of each kind of work, for vectors of one dimension and one recipe.
+
+    Attributes
+    ----------
+    prepare, learn, finish, search : seconds per unit, in the order of the functions `*_work`
+    merge : seconds to merge one answer of one query
+    base_bytes : what a worker holds before it reads any vector
+    probes : buckets of each repetition that recall 0.95 at k = 10 took on generated vectors
+    candidates : exact distances that it took
+    distinct : share of the read entries that are distinct items
+    """
+
+    dim: int
+    recipe: str
+    prepare: tuple[float, ...]
+    learn: tuple[float, ...]
+    finish: tuple[float, ...]
+    search: tuple[float, ...]
+    merge: float
+    base_bytes: int
+    probes: float
+    candidates: float
+    distinct: float
+
+    def save(self, path: Path) -> None:
+        """Write the costs as JSON."""
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Costs:
+        """Read what `save` wrote."""
+        try:
+            said = json.loads(path.read_text())
+            lists = ("prepare", "learn", "finish", "search")
+            return cls(**(said | {name: tuple(said[name]) for name in lists}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise FormatError(
+                f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: "
+                f"{error}. Remove it to have them measured again."
+            ) from error
+
+
+# --- how much work there is ----------------------------------------------------------------------
+
+
+def prepare_work(items: int, recipe: Recipe) -> list[float]:
+    """Pairs of queries and items to compare for exact neighbours, and items to write."""
+    return [min(items, recipe.training_points) * items, items]
+
+
+def learn_work(items: int, recipe: Recipe) -> list[float]:
+    """For one repetition: queries drawn in training and buckets scored for them, items assigned and
+    buckets scored for them, and what k-means compares."""
+    queries = min(items, recipe.training_points)
+    drawn = queries
+    if recipe.epoch_size:
+        drawn = min(queries, recipe.epoch_size, max(_SMALL, queries // 2))
+    rounds = recipe.buckets_per_item - 1 + max(0, math.ceil(recipe.epochs / recipe.every) - 1)
+    start = min(items, _SAMPLE * recipe.buckets) * _KMEANS if recipe.start == "kmeans" else 0
+    return [
+        recipe.epochs * drawn,
+        recipe.epochs * drawn * recipe.buckets,
+        rounds * items,
+        rounds * items * recipe.buckets,
+        (start + items) * recipe.buckets,
+    ]
+
+
+def finish_work(items: int, recipe: Recipe) -> list[float]:
+    """Shards, items to write with their codes, and buckets."""
+    return [1, items * recipe.repetitions, recipe.repetitions * recipe.buckets]
+
+
+def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int = 1) -> list[float]:
+    """For one query: calls, buckets to score, entries to read, exact distances."""
+    return [1 / queries, recipe.repetitions * recipe.buckets, scanned, candidates]
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
+    """Measure the costs for vectors of `dim` dimensions: a minute or two on an idle machine."""
+    rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
+    index = VectorIndex()
+    with tempfile.TemporaryDirectory() as folder:
+        for items, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
+            chosen = dataclasses.replace(
+                recipe, buckets=buckets, epochs=epochs, every=every, repetitions=1, seed=seed
+            )
+            job = _job(Path(folder), skewed(items, dim, seed), chosen)
+            steps: list[tuple[str, Callable[..., None], list[Any], list[float]]] = [
+                ("prepare", clusterbuild.prepare, [], prepare_work(items, job.recipe)),
+                ("learn", clusterbuild.learn, [[0]], learn_work(items, job.recipe)),
+                ("finish", clusterbuild.finish, [], finish_work(items, job.recipe)),
+            ]
+            for name, step, more, work in steps:
+                start = process_time()
+                step(job, 0, *more)
+                rows[name].append((work, process_time() - start))
+            index = VectorIndex.from_folder(storage.read_folder(job.index(0)))
+    index.tune(0.95, 10)
+    queries = skewed(200, dim, seed, part=1)
+    told = index.explain(queries)
+    seen = index.explain(queries, probes=8, candidates=10**9)
+    return Costs(
+        dim=dim,
+        recipe=recipe.name,
+        **{name: _fitted(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
+        search=_search_costs(index, dim, seed),
+        merge=_merge_cost(),
+        base_bytes=_resident(),
+        probes=float(told.probed.mean()),
+        candidates=float(told.candidates.mean()),
+        distinct=float(seen.candidates.sum() / max(1, seen.scanned.sum())),
+    )
+
+
+def skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArray[np.float32]:
+    """Make clustered vectors whose clusters differ in size; other parts follow the same law."""
+    clusters = 1000
+    shape = np.random.default_rng(seed)
+    centres = shape.normal(size=(clusters, dim)).astype(np.float32)
+    share = 1 / np.arange(1, clusters + 1) ** 0.7
+    rng = np.random.default_rng([seed, part, items])
+    owner = rng.choice(clusters, size=items, p=share / share.sum())
+    noise = rng.standard_normal(size=(items, dim), dtype=np.float32)
+    made: NDArray[np.float32] = centres[owner] + np.float32(0.6) * noise
+    return made
+
+
+def _job(folder: Path, vectors: NDArray[np.float32], recipe: Recipe) -> Job:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    np.save(place / "items.npy", vectors)
+    source = Source.of(place / "items.npy")
+    resolved = recipe.resolved(*vectors.shape)
+    return Job(source, (0, len(vectors)), str(place), "l2", resolved, threads=1)
+
+
+def _fitted(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return what a unit of each kind of work costs: never less than nothing, and so that errors
+    are small beside what is measured, not beside the largest."""
+    matrix, times = np.array(work, dtype=float), np.array(seconds)
+    size = matrix.max(axis=0)  # NNLS wants columns of one size
+    solution, _ = nnls(matrix / size / times[:, None], np.ones(len(times)))
+    return tuple(float(value) for value in solution / size)
+
+
+def _search_costs(index: VectorIndex, dim: int, seed: int) -> tuple[float, ...]:
+    """Measure searches of an index whose vectors are in no cache."""
+    large = _enlarged(index)
+    queries = skewed(_BATCH, dim, seed, part=2)
+    most = index.defaults.candidates or 10 * _FEW
+    work, seconds = [], []
+    for probes in _PROBES:
+        for candidates in (_FEW, most, 4 * most):
+            chosen: dict[str, Any] = {"probes": probes, "candidates": candidates}
+            told = large.explain(queries, **chosen)
+            read, exact = float(told.scanned.mean()), float(told.candidates.mean())
+            for count in (1, _BATCH):
+                work.append(search_work(index.recipe, read, exact, count))
+                seconds.append(_best_time(large, queries, count, chosen))
+    return _fitted(work, seconds)
+
+
+def _best_time(index: VectorIndex, queries: Any, count: int, chosen: dict[str, Any]) -> float:
+    """Return the processor seconds of a query, in batches of `count`."""
+    times = []
+    for _ in range(_REPEATS):
+        start = process_time()
+        for low in range(0, len(queries), count):
+            index.search(queries[low : low + count], **chosen, threads=1)
+        times.append(process_time() - start)
+    return min(times) / len(queries)
+
+
+def _enlarged(index: VectorIndex) -> VectorIndex:
+    """Return the index with every item many times over, a little apart."""
+    from irli.partition import Partition
+    from irli.router import unpack
+    from irli.training import Repetition
+
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        saved = storage.read_folder(folder, mmap=False)
+    vectors, meta = saved.arrays["vectors"], saved.meta
+    rng = np.random.default_rng(0)
+    many = np.concatenate(
+        [
+            vectors + 0.01 * rng.standard_normal(size=vectors.shape, dtype=np.float32)
+            for _ in range(_ENLARGED)
+        ]
+    )
+    large = Assembly(meta["metric"], recipe=index.recipe)
+    routers = unpack(saved.tensors, meta["linear"], meta["stages"])
+    offsets, items = saved.arrays["offsets"], saved.arrays["items"]
+    repetitions = []
+    for starts, router in zip(offsets, routers, strict=True):
+        owner = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
+        own = items[starts[0] : starts[-1]]
+        order = np.argsort(own, kind="stable")
+        per_item = len(own) // len(vectors)
+        assignment = np.tile(owner[order].reshape(len(vectors), per_item), (_ENLARGED, 1))
+        repetitions.append(Repetition(router, Partition(router.buckets, assignment), []))
+    held = Held(saved.arrays["held_queries"], saved.arrays["held_rows"])
+    large.assemble(many, np.arange(len(many)), held, repetitions)
+    large.defaults = index.defaults
+    return large
+
+
+def _merge_cost() -> float:
+    """Return the seconds to merge one answer of one query."""
+    shards, k = 8, 10
+    rng = np.random.default_rng(0)
+    parts = [
+        SearchResult(
+            np.sort(rng.random((_BATCH, k), dtype=np.float32)),
+            rng.integers(10**6, size=(_BATCH, k)),
+        )
+        for _ in range(shards)
+    ]
+    start = process_time()
+    for _ in range(10):
+        merged(parts, k, "l2")
+    return (process_time() - start) / (10 * _BATCH * shards * k)
+
+
+def _resident() -> int:
+    """Return the private memory of a process that has learned: torch, compiled kernels."""
+    with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
+        private = [int(line.split()[1]) for line in file if line.startswith("Private_")]
+    return 1024 * sum(private)

@@ -1,0 +1,94 @@
+"""The commands on an index in shards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Runner, refused, runner
+from contract import same
+from planted import clusters
+
+import irli
+from irli.cluster import ShardedIndex
+
+QUICK = ("--set", "epochs=1", "--set", "epoch_size=256", "--threads", "1", "--quiet")
+X = clusters(n_per=12, centres=10, dim=6, spread=0.5, seed=1).points
+IDS = 1000 + np.arange(len(X))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Runner:
+    return runner(capsys)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    np.save(tmp_path / "ids.npy", IDS)
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+def test_build_and_use(run: Runner, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    ids = tmp_path / "ids.npy"
+    told = run("build", data, out, "--shards", 3, "--ids", ids, "--json", *QUICK).json
+    assert (told["shards"], told["items"]) == (3, 120)
+    assert not Path(f"{out}.partial").exists()
+    index = irli.load(out)
+    assert isinstance(index, ShardedIndex)
+    np.testing.assert_array_equal(index.ids, IDS)
+
+    found = run("search", out, data, "--k", 3, "--json").json
+    assert found["ids"] == index.search(X, k=3).ids.tolist()
+    np.save(tmp_path / "truth.npy", np.arange(120, dtype=np.int32)[:, None])
+    rows = run(
+        "eval", out, "--queries-file", data, "--truth", tmp_path / "truth.npy", "--k", 1,
+        "--threshold", "0.0", "--json",
+    ).json["results"]  # fmt: skip
+    assert rows[0]["recall"] == 1.0
+    computed = run("eval", out, "--queries-file", data, "--threshold", "0.0", "--json").json
+    assert computed["truth_computed"]
+    assert computed["results"][0]["recall"] == 1.0
+    before = sorted(path.name for path in out.glob("shard-*"))
+    tuned = run("tune", out, "--recall", 0.8, "--json").json
+    assert tuned["reached"]
+    assert sorted(path.name for path in out.glob("shard-*")) == before
+    again = irli.load(out)
+    assert again.defaults.threshold == tuned["parameters"]["threshold"]
+    shown = run("info", out)
+    assert "120 of 6 dimensions, l2, in 3 shards" in shown.out
+    assert run("info", out, "--json").json["shards"] == 3
+
+
+def test_a_part_of_a_file(run: Runner, data: Path, tmp_path: Path) -> None:
+    run("build", data, tmp_path / "part", "--shards", 2, "--limit", 60, *QUICK)
+    whole = irli.load(tmp_path / "part")
+    local = ShardedIndex(recipe=irli.recipe(epochs=1, epoch_size=256), shards=2).fit(
+        X[:60], threads=1
+    )
+    same(whole.search(X, k=3, probes=2), local.search(X, k=3, probes=2))
+
+
+def test_refusals(run: Runner, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    refused(run("build", data, out, "--shards", 121, *QUICK), "'shards'", "120 items")
+    refused(run("build", data, out, "--ray", "nowhere", *QUICK), "'ray' parameter")
+    refused(run("build", data, out, "--shards", 2, "--workers", 2, *QUICK), "'workers'")
+    assert not out.exists()
+    assert not Path(f"{out}.partial").exists()
+
+
+def test_the_examples_of_the_documentation_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parent.parent / "docs" / "cluster.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for code in blocks:
+        names["Q"] = np.zeros((2, 16), dtype=np.float32)
+        exec(code.replace("deadline=0.5", "deadline=60"), names)  # machines differ
+    assert len(irli.load("items.irli")) == 4000
