@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_worker_niceness", "0")  # or a busy machine starves the workers
+# A busy machine starves workers that are nice.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import faiss
 import numpy as np

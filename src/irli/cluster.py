@@ -276,8 +276,12 @@ class ShardedIndex:
             return [filter] * self.shards
         return [mask[start:stop] for start, stop in pairwise(self._bounds)]
 
-    def _ask(self, method: str, *arguments: Any) -> Answers:
-        return self._call(method, [arguments] * self.shards)
+    def _ask(self, method: str, *arguments: Any, each: bool = False) -> Answers:
+        """Call all shards with the same arguments, or with a first one of its own for each."""
+        if not each:
+            return self._call(method, [arguments] * self.shards)
+        first, *rest = arguments
+        return self._call(method, [(own, *rest) for own in first])
 
     def _call(
         self,

@@ -2,8 +2,8 @@
 
 Every shard knows how to tune itself, but the whole needs less of each: most of the true neighbours
 of a query are the nearest ones of the shards that hold them, and those are the easiest to find. So
-each shard proposes parameters for a few recalls among its own items, and the cheapest proposal that
-reaches the recall on the merged answers is taken.
+the shards propose parameters for a few recalls among their own items, each for another one, and the
+cheapest proposal that reaches the recall on the merged answers is taken.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HELD_MOST = 500  # queries to tune by
 _EASIER = (4.0, 2.0, 1.0)  # times the misses that the whole may have, in each shard
 _HARDER = (0.5, 0.0)  # in case that none of these is enough
 
-Ask = Callable[..., Answers]  # (method, *arguments), the same for all shards
+Ask = Callable[..., Answers]  # (method, *arguments); with each=True the first has one per shard
 Search = Callable[[NDArray[np.float32], int, SearchParameters], SearchResult]
 
 
@@ -59,7 +59,7 @@ def tune_shards(
         return only
     trial = _Trial(ask, search, metric, k, shards, queries, held)
     best: Tuned | None = None
-    for proposal in _proposals(ask, recall, k, queries):
+    for proposal in _proposals(ask, shards, recall, k, queries):
         tuned = trial.measured(proposal, recall)
         if tuned.reached:
             return tuned
@@ -70,12 +70,15 @@ def tune_shards(
     return best
 
 
-def _proposals(ask: Ask, recall: float, k: int, queries: Any) -> Iterator[SearchParameters]:
+def _proposals(
+    ask: Ask, shards: int, recall: float, k: int, queries: Any
+) -> Iterator[SearchParameters]:
     """Yield what the shards propose, the fastest first, each once."""
     known: list[SearchParameters] = []
     for misses in (_EASIER, _HARDER):
         recalls = [max(0.0, 1 - share * (1 - recall)) for share in misses]
-        answers = ask("propose", recalls, k, queries).values
+        turns = [recalls[s::shards] or [recalls[s % len(recalls)]] for s in range(shards)]
+        answers = ask("propose", turns, k, queries, each=True).values
         for tuned in sorted((t for own in answers for t in own), key=lambda t: t.seconds):
             if tuned.parameters not in known:
                 known.append(tuned.parameters)

@@ -129,13 +129,14 @@ def plan(
         work = search_work(chosen, entries, exact, queries)
         return queries * _seconds(costs.search, work)
 
+    def merging(queries: int) -> float:
+        return _seconds(costs.merge, [1.0, queries * shards * k]) if shards > 1 else 0.0
+
     def latency(queries: int) -> float:
         sent = shards * queries * (costs.dim * _DISTANCE + k * (_ID + _DISTANCE))
-        merging = costs.merge * queries * shards * k if shards > 1 else 0.0
         network = machines.round_trip + sent / machines.bandwidth if machines.bandwidth else 0.0
-        return compute(queries) * waves + merging + network + machines.call
+        return compute(queries) * waves + merging(queries) + network + machines.call
 
-    caller = costs.merge * batch * shards * k if shards > 1 else 0.0
     cores_for_each = machines.cores * machines.count / (shards * replicas)
     return Plan(
         items=items,
@@ -157,7 +158,7 @@ def plan(
         scanned=shards * entries,
         latency=latency(1),
         batch_latency=latency(batch),
-        throughput=batch / max(compute(batch) / (cores_for_each * replicas), caller, 1e-12),
+        throughput=batch / max(compute(batch) / (cores_for_each * replicas), merging(batch), 1e-12),
     )
 
 

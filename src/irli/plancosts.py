@@ -55,6 +55,7 @@ _BUILDS = (
 )
 _PROBES = (1, 8, 32)
 _FEW = 20  # exact distances
+_MERGES = 50
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Costs:
     Attributes
     ----------
     prepare, learn, finish, search : seconds per unit, in the order of the functions `*_work`
-    merge : seconds to merge one answer of one query
+    merge : seconds to merge the answers of shards: for a call, and for each answer
     base_bytes : what a worker holds before it reads any vector
     probes : buckets of each repetition that recall 0.95 at k = 10 took on generated vectors
     candidates : exact distances that it took
@@ -77,7 +78,7 @@ class Costs:
     learn: tuple[float, ...]
     finish: tuple[float, ...]
     search: tuple[float, ...]
-    merge: float
+    merge: tuple[float, ...]
     base_bytes: int
     probes: float
     candidates: float
@@ -92,7 +93,7 @@ class Costs:
         """Read what `save` wrote."""
         try:
             said = json.loads(path.read_text())
-            lists = ("prepare", "learn", "finish", "search")
+            lists = ("prepare", "learn", "finish", "search", "merge")
             return cls(**(said | {name: tuple(said[name]) for name in lists}))
         except (ValueError, TypeError, KeyError) as error:
             raise FormatError(
@@ -269,21 +270,25 @@ def _enlarged(index: VectorIndex) -> VectorIndex:
     return large
 
 
-def _merge_cost() -> float:
-    """Return the seconds to merge one answer of one query."""
+def _merge_cost() -> tuple[float, ...]:
+    """Return the seconds to merge the answers of shards: for a call, and for each answer."""
     shards, k = 8, 10
     rng = np.random.default_rng(0)
-    parts = [
-        SearchResult(
-            np.sort(rng.random((_BATCH, k), dtype=np.float32)),
-            rng.integers(10**6, size=(_BATCH, k)),
-        )
-        for _ in range(shards)
-    ]
-    start = process_time()
-    for _ in range(10):
-        merged(parts, k, "l2")
-    return (process_time() - start) / (10 * _BATCH * shards * k)
+    work, seconds = [], []
+    for queries in (1, 8, _BATCH):
+        parts = [
+            SearchResult(
+                np.sort(rng.random((queries, k), dtype=np.float32)),
+                rng.integers(10**6, size=(queries, k)),
+            )
+            for _ in range(shards)
+        ]
+        start = process_time()
+        for _ in range(_MERGES):
+            merged(parts, k, "l2")
+        seconds.append((process_time() - start) / _MERGES)
+        work.append([1.0, float(queries * shards * k)])
+    return _fitted(work, seconds)
 
 
 def _resident() -> int:
