@@ -38,7 +38,7 @@ class Own(Method):
         self.index = loaded
 
     def sweep(self) -> Iterator[list[Setting]]:
-        thresholds = [float(t) for t in np.geomspace(0.2, 2e-5, 19)]
+        thresholds = [float(t) for t in np.geomspace(0.2, 1e-6, 23)]
         if not self.index.recipe.pieces:  # without codes, all that is gathered is compared
             yield [{"threshold": t} for t in thresholds]
             return

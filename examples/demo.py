@@ -67,8 +67,9 @@ def our_points(index: irli.VectorIndex, asked: np.ndarray, truth: np.ndarray) ->
     routing = index.stats()["router_multiplications"] / asked.shape[1]
     points = []
     for threshold in np.geomspace(0.2, 2e-4, 12):
-        found, speed = timed(lambda t=threshold: index.search(asked, K, threshold=t, threads=1).ids)
-        scanned = index.explain(asked, K, threshold=threshold).scanned.mean()
+        setting = {"threshold": threshold, "candidates": 10 * K}
+        found, speed = timed(lambda s=setting: index.search(asked, K, threads=1, **s).ids)
+        scanned = index.explain(asked, K, **setting).scanned.mean()
         points.append((recall(found, truth, K), speed, scanned + routing))
     return np.array(points)
 
