@@ -186,6 +186,15 @@ def test_relevance_is_divided_among_the_shards() -> None:
     assert len(index) == 120
 
 
+def test_codes_that_the_shards_do_not_have_are_refused() -> None:
+    """A shard gets the score as a default: it must not read codes that are not there."""
+    X = clusters(10, 10, dim=6, seed=1).points
+    index = ShardedIndex(recipe=quick(), shards=2).fit(X, threads=1)
+    for ask in (index.search, index.explain):
+        with pytest.raises(InvalidParameter, match="without codes"):
+            ask(X[:3], k=2, score="codes")
+
+
 def test_filters_reach_the_right_shard() -> None:
     index = ShardedIndex(recipe=quick(), shards=3).fit(X, ids=IDS, threads=1)
     mask = np.zeros(120, dtype=bool)

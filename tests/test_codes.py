@@ -144,11 +144,19 @@ def test_vectors_that_are_no_numbers_in_coordinates_have_codes_all_the_same() ->
 
 
 @pytest.mark.parametrize(
-    ("shape", "pieces"), [((100, 50), 0), ((4095, 8), 0), ((4096, 1), 4), ((5000, 64), 64)]
+    ("shape", "pieces"), [((100, 50), 52), ((100, 70), 32), ((4096, 1), 4), ((5000, 64), 64)]
 )
 def test_choose_pieces(shape: tuple[int, int], pieces: int) -> None:
     X = np.zeros(shape, dtype=np.float32)
     assert choose_pieces(X, np.random.default_rng(0)) == pieces
+
+
+def test_few_items_have_no_codes_unless_asked_for() -> None:
+    """The recipe decides, so that shards of almost one size agree."""
+    recipe = irli.recipe("default")
+    assert recipe.resolved(4095, 8).pieces == 0
+    assert recipe.resolved(4096, 8).pieces is None  # chosen by what varies
+    assert irli.recipe("default", pieces=8).resolved(100, 8).pieces == 8
 
 
 def test_choose_pieces_by_what_varies() -> None:

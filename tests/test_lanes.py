@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from irli import lanes
 from irli.compiled import aligned, kth_largest, shell_sort
 from irli.config import MOST_PIECES
-from irli.routing import _sum_of_exps, at_least, largest, multiply
+from irli.routing import at_least, largest, multiply, sum_of_exps
 
 SEEDS = st.integers(0, 2**32 - 1)
 ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 1e-45, 3e38], dtype=np.float32)
@@ -159,12 +159,12 @@ def test_sum_of_exps(n: int, spread: float) -> None:
     logits = (np.random.default_rng(n).normal(size=n) * spread).astype(np.float32)
     top = logits.max()
     right = np.exp(logits.astype(np.float64) - top).sum()
-    assert _sum_of_exps(logits, top) == pytest.approx(right, rel=1e-4)
+    assert sum_of_exps(logits, top) == pytest.approx(right, rel=1e-4)
 
 
 def test_sum_of_exps_passes_over_what_is_no_number() -> None:
     logits = np.array([0.0, np.nan, -np.inf, -1.0], dtype=np.float32)
-    assert _sum_of_exps(logits, np.float32(0.0)) == pytest.approx(1 + np.exp(-1.0), rel=1e-4)
+    assert sum_of_exps(logits, np.float32(0.0)) == pytest.approx(1 + np.exp(-1.0), rel=1e-4)
 
 
 # --- selection -------------------------------------------------------------------------------

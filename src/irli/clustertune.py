@@ -58,15 +58,16 @@ def tune_shards(
         only: Tuned = ask("propose", [recall], k, queries).values[0][0]
         return only
     trial = _Trial(ask, search, metric, k, shards, queries, held)
-    best: Tuned | None = None
+    tried: list[Tuned] = []
     for proposal in _proposals(ask, shards, recall, k, queries):
         tuned = trial.measured(proposal, recall)
         if tuned.reached:
             return tuned
-        if best is None or tuned.recall > best.recall:
-            best = tuned
-    assert best is not None  # every shard proposes something
-    log.warning("tune: recall %.3f at k=%d is out of reach; the best is %.3f", recall, k, best[1])
+        tried.append(tuned)
+    best = max(tried, key=lambda tuned: tuned.recall)
+    log.warning(
+        "tune: recall %.3f at k=%d is out of reach; the best is %.3f", recall, k, best.recall
+    )
     return best
 
 

@@ -67,11 +67,11 @@ _ETA = 4.0  # for inner products; 1 is the plain error
 _SMALL = 64  # dimensions up to which each has a piece of its own
 _LEAST, _MOST = 32, 128  # pieces, where their number is chosen
 _TOLD = 0.95  # share of the variance that the coded dimensions hold
-_WORTH = 4096  # items from which on codes are worth it
+_SEEN = 4096  # vectors that the variance is estimated from
 
 
 def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int:
-    """Choose M, the pieces of a code; 0 where vectors are so few that codes are not worth it.
+    """Choose M, the pieces of a code.
 
     Two dimensions share a piece, of those that hold 95 % of the variance; of up to 64 dimensions
     each has one of its own.
@@ -83,11 +83,9 @@ def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int
     """
     count, dim = vectors.shape
     step = 2 * ROWS
-    if count < _WORTH:
-        return 0
     if dim <= _SMALL:
         return int(-(-dim // step) * step)
-    sample = np.asarray(vectors[np.sort(rng.choice(count, size=_WORTH, replace=False))])
+    sample = np.asarray(vectors[np.sort(rng.choice(count, size=min(count, _SEEN), replace=False))])
     variance = np.linalg.eigvalsh(np.cov(sample, rowvar=False))[::-1].cumsum()
     dims = int(np.searchsorted(variance, _TOLD * variance[-1])) + 1
     return int(-(-min(max(dims // 2, _LEAST), _MOST) // step) * step)

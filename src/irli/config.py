@@ -15,6 +15,7 @@ METRICS = ("l2", "ip", "cosine")
 SCORES = ("votes", "probability", "log-probability", "codes")
 LABEL_SCORES = ("votes", "probability", "logit", "log-probability")
 MOST_PIECES = 512  # their sums fit into 16 bits
+_CODED = 4096  # items from which on codes are worth it
 _ALL_LABELS = 2048  # up to so many labels, an output for each beats any index
 
 
@@ -45,7 +46,7 @@ class Recipe:
         Score buckets with weights of 8 bits, or most of them with the first few features only, or
         all of them with all features in float32 (see `irli.router`).
     pieces : int or None
-        M, the pieces of an item's 4-bit code (see `irli.codes`); 0: no codes.
+        M, the pieces of an item's 4-bit code (see `irli.codes`); 0: no codes, as for few items.
     loss : {"softmax", "sigmoid-bce", "softmax-bce"}
         Cross-entropy on the buckets of the relevant items, or the paper's binary cross-entropy over
         "holds a relevant item" with a sigmoid (the authors' code) or a softmax (the text).
@@ -181,6 +182,7 @@ class Recipe:
             linear=0 if self.router == "network" else min(self.linear, dim),
             choices=min(self.choices, buckets),
             buckets_per_item=min(self.buckets_per_item, buckets),
+            pieces=0 if self.pieces is None and items < _CODED else self.pieces,
         )
 
     def resolved_for_labels(self, labels: int) -> Recipe:

@@ -36,12 +36,7 @@ _AHEAD = 4  # vectors asked for before they are compared
 def unit_rows(rows: Any, out: Any) -> None:
     """Write the rows at unit length; rows of zeros stay zeros."""
     for i in range(rows.shape[0]):
-        total = 0.0  # in float64, where no square of a float32 is too large or too small
-        for j in range(rows.shape[1]):
-            total += np.float64(rows[i, j]) * np.float64(rows[i, j])
-        scale = 1.0 / np.sqrt(total) if total > 0 else 0.0
-        for j in range(rows.shape[1]):
-            out[i, j] = rows[i, j] * scale
+        _take(rows[i], COSINE, out[i])
 
 
 # --- probe: the best buckets of each repetition ----------------------------------------------
@@ -320,7 +315,7 @@ def search(
 @kernel
 def _take(query: Any, form: int, out: Any) -> bool:
     """Copy a query, at unit length where the metric is the angle; return whether it is finite."""
-    total = 0.0
+    total = 0.0  # in float64, where no square of a float32 is too large or too small
     for j in range(len(query)):
         total += np.float64(query[j]) * np.float64(query[j])
     scale = 1.0

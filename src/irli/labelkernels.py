@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.compiled import arithmetic, kernel, kth_largest
+from irli.routing import sum_of_exps
 
 VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
 BINS = 128  # of values to select from
@@ -139,26 +140,6 @@ def route(
         _score(features, frozen.out[r], frozen.out_scale[r], frozen.bias[r], scratch.logits[:n, r])
 
 
-@arithmetic
-def _log_total(logits: Any, top: Any) -> Any:
-    """Return log(sum(exp(logits))), given the largest of them.
-
-    exp(x) = exp(x / 64)^64, by a polynomial and six squarings: no function call, so eight at a
-    time. What lies more than 20 below the top counts as 20 below it: nothing, in float32.
-    """
-    total = np.float32(0.0)
-    for b in range(len(logits)):
-        x = max(logits[b] - top, np.float32(-20.0)) * np.float32(1 / 64)
-        y = 1 + x * (1 + x * (np.float32(1 / 2) + x * (np.float32(1 / 6) + x * np.float32(1 / 24))))
-        y *= y
-        y *= y
-        y *= y
-        y *= y
-        y *= y
-        total += y * y
-    return top + np.log(total)
-
-
 @kernel
 def _cut(values: Any, count: int, bins: Any, order: Any) -> Any:
     """Return the `count`-th largest of `values`; `order` has room for all of them.
@@ -220,7 +201,8 @@ def gather(frozen: FrozenLabels, plan: LabelPlan, row: int, scratch: LabelScratc
         cut, count = _probe(logits, min(plan.probes, buckets), scratch)
         total = np.float32(0.0)
         if plan.score == PROBABILITY or plan.score == LOG_PROBABILITY:
-            total = _log_total(logits, logits.max())
+            top = logits.max()
+            total = top + np.log(sum_of_exps(logits, top))
         if plan.score == LOG_PROBABILITY:  # what was not probed counts like the weakest that was
             base += (cut - total) * each
         for p in range(count):

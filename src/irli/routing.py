@@ -185,7 +185,7 @@ def _refine(frozen: Frozen, r: int, features: Any, logits: Any, scratch: Scratch
 
 
 @arithmetic
-def _sum_of_exps(logits: Any, top: Any) -> Any:
+def sum_of_exps(logits: Any, top: Any) -> Any:
     """Return the sum of exp(logits - top).
 
     exp(x) = exp(x / 64) ** 64 with a polynomial for the former: nothing in it keeps the loop from
@@ -212,7 +212,7 @@ def _sum_of_exps(logits: Any, top: Any) -> Any:
 def _normalise(logits: Any) -> None:
     """Turn logits into log-probabilities, in place."""
     top = largest(logits)
-    logits -= top + np.float32(np.log(_sum_of_exps(logits, top)))
+    logits -= top + np.float32(np.log(sum_of_exps(logits, top)))
 
 
 @kernel

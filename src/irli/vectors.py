@@ -24,7 +24,7 @@ from irli.config import recipe as named_recipe
 from irli.errors import FormatError, InvalidParameter, NotFitted
 from irli.filters import Ids
 from irli.freezing import freeze, from_arrays, to_arrays
-from irli.frozen import COSINE, IP, PLAIN, Frozen, Plan
+from irli.frozen import CODES, COSINE, IP, PLAIN, Frozen, Plan
 from irli.kernels import unit_rows
 from irli.learner import learner
 from irli.metrics import load_summary
@@ -216,8 +216,6 @@ class VectorIndex:
             items are allowed, the rest has id -1 and an infinite distance.
         """
         searcher = self._fitted()
-        if score == "codes":
-            self._check_codes()
         plan = self._plan(k, probes, threshold, min_votes, candidates, score)
         form = _FORMS[self.metric]
         if filter is None and plan.k == k and searcher.fits(queries):
@@ -245,8 +243,6 @@ class VectorIndex:
     ) -> Explanation:
         """Report what a search with these arguments does; queries run one by one on one thread."""
         searcher = self._fitted()
-        if score == "codes":
-            self._check_codes()
         plan = self._plan(k, probes, threshold, min_votes, candidates, score)
         prepared, _ = as_queries(queries, searcher.frozen.vectors.shape[1])
         thread_count(threads)
@@ -255,19 +251,18 @@ class VectorIndex:
         ids = np.pad(self._ids.names(found.ids), more, constant_values=-1)
         return found._replace(ids=ids, votes=np.pad(found.votes, more))
 
-    def _check_codes(self) -> None:
-        if self._fitted().frozen.coded.blocks.size == 0:
+    def _plan(self, k: int, *asked: Any) -> Plan:
+        """Return the plan of a search; single queries mostly ask for the one before."""
+        try:
+            plan = planned(self.defaults, len(self), k, *asked)
+        except TypeError:  # not hashable, so not a number: the checks say so
+            plan = planned.__wrapped__(self.defaults, len(self), k, *asked)
+        if plan.score == CODES and self._fitted().frozen.coded.blocks.size == 0:
             raise InvalidParameter(
                 "The 'score' parameter of search must be another one than 'codes' for an index "
                 "without codes. Got 'codes' instead. Learn with pieces=64 in the recipe, say."
             )
-
-    def _plan(self, k: int, *asked: Any) -> Plan:
-        """Return the plan of a search; single queries mostly ask for the one before."""
-        try:
-            return planned(self.defaults, len(self), k, *asked)
-        except TypeError:  # not hashable, so not a number: the checks say so
-            return planned.__wrapped__(self.defaults, len(self), k, *asked)
+        return plan
 
     def _padded(
         self, distances: NDArray[np.float32], ids: NDArray[np.int64], k: int
