@@ -27,6 +27,7 @@ from irli.labelmetrics import (
     recall,
 )
 from irli.labelproblem import Split
+from irli.nearrows import near_labels
 from irli.partition import Partition
 from irli.problem import Rows, Sparse
 from irli.ranker import Ranker, train_ranker, usual_values
@@ -153,6 +154,7 @@ def finish(
     if want_ranker is False:
         return Learned(frozen, parameters, INDEX_ALONE)
     proposed = _proposals(labeller, routed, parameters, threads)
+    proposed = sp.csr_array(proposed + near_labels(ranked, labels, split.train, threads))
     judge = _ranker(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
     scores, found = labeller.predict(routed[held], ranked[held], wide, parameters, threads=threads)
     exam = Exam(ranked[held], truth, found, scores, labels[split.train])

@@ -1,8 +1,8 @@
 """The ranker: a linear classifier for each label, which orders the labels that the index found.
 
 Each is trained against the rows that are hard for it: those for which the index proposed the label
-wrongly. Its small weights are dropped, and all are stored by feature, so that
-scoring a row reads only what belongs to the row's own features, three bytes for each weight.
+wrongly, or near which it was right. Its small weights are dropped, and all are stored by feature,
+so that scoring a row reads only what belongs to the row's own features: three bytes a weight.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ class Ranker(NamedTuple):
         _unpack(self.starts, self.gaps, labels)
         weights = self.weights * self.scale[labels]
         shape = (len(self.starts) - 1, len(self.bias))
-        starts = (
-            self.starts.copy()
-        )  # `eliminate_zeros` writes, and a mapped array cannot be written
+        starts = self.starts.copy()  # `eliminate_zeros` writes, which a mapped array refuses
         matrix: Sparse = sp.csr_array((weights, labels, starts), shape=shape)
         matrix.eliminate_zeros()
         return matrix
