@@ -15,6 +15,7 @@ from planted import exact_distances, freeze, random_partition, random_router
 
 from irli import kernels, routing
 from irli.compiled import kth_largest
+from irli.engine import make_seat
 from irli.frozen import (
     DOT,
     L2,
@@ -299,7 +300,7 @@ def test_stages_add_up_to_search() -> None:
     p = plan(probes=3, candidates=15, min_votes=2)
     q = queries(19)
     distances, items = np.empty((19, 5), dtype=np.float32), np.empty((19, 5), dtype=np.int64)
-    kernels.search(frozen, p, ALL, q, make_scratch(frozen), distances, items, ROWS, PLAIN)
+    kernels.search(make_seat(frozen).engine, p, ALL, q, distances, items, ROWS, PLAIN)
     for i, query in enumerate(q):
         scratch = route(frozen, query)
         _, found, _ = kernels.shortlist(frozen, p, ALL, 0, scratch)
@@ -332,16 +333,16 @@ def test_huge_queries_return(metric: int, changes: dict[str, Any]) -> None:
     q = np.array([[1e38] * DIM, [-1e38] * DIM, [1e38, -1e38, 1e38, -1e38, 3e38]], dtype=np.float32)
     q = np.concatenate([q, queries(3)])
     distances, items = np.empty((6, 5), dtype=np.float32), np.empty((6, 5), dtype=np.int64)
-    scratch = make_scratch(frozen)
-    kernels.search(frozen, plan(**changes), ALL, q, scratch, distances, items, ROWS, PLAIN)
+    engine = make_seat(frozen).engine
+    kernels.search(engine, plan(**changes), ALL, q, distances, items, ROWS, PLAIN)
     assert ((items >= -1) & (items < N)).all()
     for row in items:
         there = row[row >= 0]
         assert len(set(there)) == len(there)
     # Later queries are as if nothing had been.
     alone_d, alone = np.empty((3, 5), dtype=np.float32), np.empty((3, 5), dtype=np.int64)
-    fresh = make_scratch(frozen)
-    kernels.search(frozen, plan(**changes), ALL, q[3:], fresh, alone_d, alone, ROWS, PLAIN)
+    fresh = make_seat(frozen).engine
+    kernels.search(fresh, plan(**changes), ALL, q[3:], alone_d, alone, ROWS, PLAIN)
     np.testing.assert_array_equal(items[3:], alone)
     if metric == L2 and changes.get("min_votes", 1) == 1:  # all are infinitely far, but there
         assert (items[:3] >= 0).all()

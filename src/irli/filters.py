@@ -38,7 +38,8 @@ class Ids:
     """
 
     def __init__(self, values: NDArray[np.int64]) -> None:
-        self.values = values
+        self.values = values.view()
+        self.values.flags.writeable = False  # as the kernels take it
         plain = np.array_equal(values, np.arange(len(values)))
         self._order = None if plain else np.argsort(values)
 

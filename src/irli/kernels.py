@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from irli.compiled import arithmetic, kernel, kth_largest, shell_sort
+from irli.engine import Engine
 from irli.firstpass import fill_table, scan
 from irli.frozen import (
     BLOCK,
@@ -282,11 +283,10 @@ def _answer(
 
 @kernel
 def search(
-    frozen: Frozen,
+    engine: Engine,
     plan: Plan,
     allowed: Any,
     queries: Any,
-    scratch: Scratch,
     distances: Any,
     items: Any,
     ids: Any,
@@ -298,6 +298,7 @@ def search(
     the search: the queries are normalised, and `items` and `distances` become what was asked for,
     by `ids` (N,) and `form`. Return whether all queries are finite; if not, nothing is promised.
     """
+    frozen, scratch = engine.frozen, engine.scratch
     for start in range(0, len(queries), BLOCK):
         n = min(BLOCK, len(queries) - start)
         block = scratch.rows[:n]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from irli import kernels
 from irli.checks import check_choice, check_float, check_int
 from irli.compiled import aligned, read_only
 from irli.config import SCORES
+from irli.engine import Seat, make_seat
 from irli.errors import InvalidParameter
 from irli.firstpass import fill_table
 from irli.frozen import (
@@ -27,8 +28,6 @@ from irli.frozen import (
     Frozen,
     Lens,
     Plan,
-    Scratch,
-    make_scratch,
 )
 from irli.routing import route
 from irli.threads import Reserve, run_all
@@ -38,7 +37,7 @@ _PIECES = 4  # pieces of a batch for each thread: the last thread waits for a qu
 
 
 _ALL = read_only(np.empty(0, dtype=bool))  # the filter that allows all items
-_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # in place of ids
+_ROWS = read_only(np.empty(0, dtype=np.int64))  # in place of ids
 
 
 @dataclass(frozen=True)
@@ -130,13 +129,6 @@ class SearchParameters:
         )
 
 
-@lru_cache(typed=True)  # typed: True is no number of probes, though it equals 1
-def planned(defaults: SearchParameters, items: int, k: int, *asked: Any) -> Plan:
-    """Return the plan of a call that asks for (probes, threshold, min_votes, candidates, score)."""
-    k = check_int("k", k, at_least=1, owner="search")
-    return defaults.changed(*asked).plan(min(k, items))
-
-
 def _count(name: str, value: int) -> int:
     """Check a count; more than there can be of anything is as good as all."""
     return min(check_int(name, value, at_least=1, owner="search"), 2**31 - 1)
@@ -172,7 +164,8 @@ class Searcher:
         parts = {"coded": Coded(**_sealed(frozen.coded)), "lens": Lens(**_sealed(frozen.lens))}
         fields = _sealed(frozen) | parts
         self.frozen = frozen = Frozen(**fields)
-        self._reserve: Reserve[Scratch] = Reserve(lambda: make_scratch(frozen))
+        self._seats: Reserve[Seat] = Reserve(lambda: make_seat(frozen))
+        self._shape = frozen.vectors.shape[1:]
 
     def search(
         self,
@@ -185,11 +178,11 @@ class Searcher:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return distances and ids (n, k) for finite queries, -1 where there are fewer.
 
-        Without `ids` the rows of the items are returned, and with the PLAIN `form` the distances
-        of the kernels.
+        Without `ids`, which must be a read-only array, the rows of the items are returned, and
+        with the PLAIN `form` the distances of the kernels.
         """
         count = len(queries)
-        queries, allowed, ids = read_only(queries), read_only(allowed), read_only(ids)
+        queries, allowed = read_only(queries), read_only(allowed)
         distances = np.empty((count, plan.k), dtype=np.float32)
         items = np.empty((count, plan.k), dtype=np.int64)
         pieces = 1 if threads == 1 else threads * _PIECES
@@ -198,7 +191,8 @@ class Searcher:
         def piece(start: int) -> None:
             part = slice(start, start + step)
             mine = queries[part], distances[part], items[part]
-            self._answer(plan, allowed, *mine, ids, form)
+            with self._seats.lend() as seat:
+                kernels.search(seat.engine, plan, allowed, *mine, ids, form)
 
         run_all([partial(piece, start) for start in range(0, count, step)], threads)
         return distances, items
@@ -209,24 +203,15 @@ class Searcher:
         """Return distances and ids (k,) for one query (d,), or None if it is not finite."""
         distances = np.empty((1, plan.k), dtype=np.float32)
         items = np.empty((1, plan.k), dtype=np.int64)
-        row = read_only(query[None])
-        fine = self._answer(plan, _ALL, row, distances, items, read_only(ids), form)
+        with self._seats.lend() as seat:
+            seat.row[:] = query
+            fine = kernels.search(seat.engine, plan, _ALL, seat.query, distances, items, ids, form)
         return (distances[0], items[0]) if fine else None
 
-    def _answer(self, plan: Plan, allowed: Any, queries: Any, *rest: Any) -> bool:
-        distances, items, ids, form = rest
-        with self._reserve.lend() as scratch:
-            return kernels.search(
-                self.frozen, plan, allowed, queries, scratch, distances, items, ids, form
-            )
-
     def fits(self, query: Any) -> bool:
-        """Whether something is a single query that the kernels take as it is."""
+        """Whether something is a single query that needs no preparation."""
         return (
-            type(query) is np.ndarray
-            and query.dtype == np.float32
-            and query.shape == (self.frozen.vectors.shape[1],)
-            and query.flags.c_contiguous
+            type(query) is np.ndarray and query.dtype == np.float32 and query.shape == self._shape
         )
 
     def explain(
@@ -240,7 +225,8 @@ class Searcher:
         distances = np.empty(plan.k, dtype=np.float32)
         probed, scanned, candidates = np.zeros((3, count), dtype=np.int64)
         clock = np.empty((5, count))
-        with self._reserve.lend() as scratch:
+        with self._seats.lend() as seat:
+            scratch = seat.scratch
             for i in range(count):
                 query = queries[i : i + 1]
                 clock[0, i] = perf_counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from irli.learner import learner
 from irli.metrics import load_summary
 from irli.problem import Held, pose
 from irli.progress import Progress
-from irli.searching import Explanation, Searcher, SearchParameters, planned
+from irli.searching import Explanation, Searcher, SearchParameters
 from irli.threads import thread_count
 from irli.tuning import Tuned, tune
 
@@ -48,6 +49,14 @@ class SearchResult(NamedTuple):
     def counts(self) -> Any:
         """How many items were found for each query; the rest is padding."""
         return (self.ids >= 0).sum(axis=-1)
+
+
+class _Planned(NamedTuple):
+    """What the last search asked for, and what came of it."""
+
+    defaults: SearchParameters
+    asked: tuple[Any, ...]
+    plan: Plan
 
 
 class VectorIndex:
@@ -76,6 +85,7 @@ class VectorIndex:
         self._asked = self.recipe  # `fit` fills in what depends on its data
         self.history: list[dict[str, Any]] = []
         self._searcher: Searcher | None = None
+        self._last: _Planned | None = None
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -251,17 +261,22 @@ class VectorIndex:
         ids = np.pad(self._ids.names(found.ids), more, constant_values=-1)
         return found._replace(ids=ids, votes=np.pad(found.votes, more))
 
-    def _plan(self, k: int, *asked: Any) -> Plan:
-        """Return the plan of a search; single queries mostly ask for the one before."""
-        try:
-            plan = planned(self.defaults, len(self), k, *asked)
-        except TypeError:  # not hashable, so not a number: the checks say so
-            plan = planned.__wrapped__(self.defaults, len(self), k, *asked)
+    def _plan(self, *asked: Any) -> Plan:
+        """Return the plan of a search for (k, probes, threshold, min_votes, candidates, score).
+
+        Single queries mostly ask for the one before. Not by '==': True is no number of probes.
+        """
+        last = self._last
+        if last is not None and last.defaults is self.defaults and all(map(is_, last.asked, asked)):
+            return last.plan
+        k = check_int("k", asked[0], at_least=1, owner="search")
+        plan = self.defaults.changed(*asked[1:]).plan(min(k, len(self)))
         if plan.score == CODES and self._fitted().frozen.coded.blocks.size == 0:
             raise InvalidParameter(
                 "The 'score' parameter of search must be another one than 'codes' for an index "
                 "without codes. Got 'codes' instead. Learn with pieces=64 in the recipe, say."
             )
+        self._last = _Planned(self.defaults, asked, plan)
         return plan
 
     def _padded(
