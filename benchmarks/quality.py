@@ -31,7 +31,7 @@ NO_BOUND = 1e6  # a slack that no bucket ever reaches
 # The least work, which counts multiplications: a cascade, and buckets by work instead of by time.
 WORK = {"scoring": "cascade", "pieces": 0}
 BUCKETS = {"wordnet": 4096, "glove": 4096, "fashion": 2048}
-VOTING = {"repetitions": 8, "buckets_per_item": 1, "buckets": 1024, "epochs": 4}
+VOTING = {"repetitions": 8, "buckets_per_item": 1, "buckets": 1024}
 
 
 def compare(data: Path, seeds: int, names: list[str]) -> None:

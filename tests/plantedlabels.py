@@ -75,7 +75,6 @@ def random_frozen(
     repetitions: int = 3,
     *,
     dim: int = 12,
-    linear: int = 0,
     shared: bool = True,
     per_item: int = 1,
     seed: int = 0,
@@ -83,8 +82,7 @@ def random_frozen(
     """Return an index of random weights and buckets, without a ranker."""
     rng = np.random.default_rng(seed)
     routers = [
-        random_router(dim, buckets, linear=linear, hidden=7, seed=seed + r)
-        for r in range(repetitions)
+        random_router(dim, buckets, linear=0, hidden=7, seed=seed + r) for r in range(repetitions)
     ]
     if shared:
         trunk = {"project": routers[0].project, "shift": routers[0].shift}

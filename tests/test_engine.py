@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import irli
-from irli.engine import make_seat
 from irli.errors import InvalidParameter
-from irli.searching import SearchParameters
+from irli.searching import SearchParameters, make_seat
 
 RECIPE = irli.recipe("default", buckets=8, epochs=1, hidden=4, choices=4)
 

@@ -15,7 +15,6 @@ from planted import exact_distances, freeze, random_partition, random_router
 
 from irli import kernels, routing
 from irli.compiled import kth_largest
-from irli.engine import make_seat
 from irli.frozen import (
     DOT,
     L2,
@@ -28,6 +27,7 @@ from irli.frozen import (
     Scratch,
     make_scratch,
 )
+from irli.searching import make_seat
 
 DIM, N, B, R = 5, 120, 12, 3
 ALL = np.empty(0, dtype=bool)

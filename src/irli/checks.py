@@ -187,6 +187,8 @@ def check_int(
     irli.errors.InvalidParameter: The 'k' parameter of search must be an int in the range [1, inf).
     Got 0 instead. Use 1 or more.
     """
+    if type(value) is int and (at_least is None or value >= at_least) and at_most is None:
+        return value  # nearly always, and a single query has no time for the rest
     interval = _interval(at_least, at_most)
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise _refusal(name, owner, f"an int{interval}", value, "Pass a whole number.")

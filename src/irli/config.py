@@ -206,7 +206,8 @@ class Recipe:
         chosen = self
         if self.start == "kmeans" and self.buckets == 0 and labels <= _ALL_LABELS:
             named = RECIPES.get(self.name, self)
-            few = {"repetitions": 1, "hidden": 1024, "loss": "sigmoid-bce", "epochs": 25}
+            few = {"repetitions": 1, "hidden": 2048, "loss": "sigmoid-bce", "epochs": 20}
+            few |= {"batch_size": 256, "learning_rate": 4e-3}
             unasked: dict[str, Any] = {
                 key: few[key] for key in few if getattr(self, key) == getattr(named, key)
             }

@@ -27,6 +27,7 @@ from irli.labelmetrics import (
     recall,
 )
 from irli.labelproblem import Split
+from irli.lens import tiles
 from irli.nearrows import near_labels
 from irli.partition import Partition
 from irli.problem import Rows, Sparse
@@ -104,11 +105,11 @@ def freeze(
     trunks = routers[:1] if shared else routers
     project, project_scale = as_bytes(np.stack([router.project for router in trunks]))
     out, out_scale = as_bytes(np.stack([router.coarse.T for router in routers]))
+    out = np.stack([tiles(weights.T) for weights in out])
     return FrozenLabels(
         project=project,
         project_scale=project_scale,
         shift=np.stack([router.shift for router in trunks]),
-        linear=routers[0].linear,
         out=out,
         out_scale=out_scale,
         bias=np.stack([router.bias for router in routers]),
@@ -156,22 +157,25 @@ def finish(
     proposed = _proposals(labeller, routed, parameters, threads)
     proposed = sp.csr_array(proposed + near_labels(ranked, labels, split.train, threads))
     judge = _ranker(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
-    scores, found = labeller.predict(routed[held], ranked[held], wide, parameters, threads=threads)
-    exam = Exam(ranked[held], truth, found, scores, labels[split.train])
-    count, prune, fusion, precise = _judged(judge, usual_values(ranked), exam)
-    alone = _quality(found, truth)
-    log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, precise)
-    if want_ranker is None and precise < alone + _WORTH:
+    exams = []
+    for probes in [count for count in _probes(frozen) if count <= parameters.probes]:
+        asked = dataclasses.replace(parameters, probes=probes)
+        scores, found = labeller.predict(routed[held], ranked[held], wide, asked, threads=threads)
+        exams.append(Exam(asked, ranked[held], truth, found, scores, labels[split.train]))
+    verdict = _judged(judge, usual_values(ranked), exams)
+    alone = _quality(exams[-1].found, truth)
+    log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, verdict.precise)
+    if want_ranker is None and verdict.precise < alone + _WORTH:
         return Learned(frozen, parameters, INDEX_ALONE)
     everyone = np.flatnonzero(np.diff(labels.indptr))
-    ranker = _ranker(ranked, labels, proposed, everyone, prune, recipe, threads)
-    parameters = dataclasses.replace(parameters, candidates=count)
-    return Learned(with_ranker(frozen, ranker), parameters, fusion)
+    ranker = _ranker(ranked, labels, proposed, everyone, verdict.prune, recipe, threads)
+    return Learned(with_ranker(frozen, ranker), verdict.parameters, verdict.fusion)
 
 
 class Exam(NamedTuple):
     """Held-out rows with what the index finds for them, to judge a ranker by."""
 
+    parameters: LabelParameters
     rows: Sparse  # (n, D)
     truth: Sparse  # (n, L)
     found: NDArray[np.int64]  # (n, C), best first
@@ -180,7 +184,11 @@ class Exam(NamedTuple):
 
     def first(self, count: int) -> Exam:
         """Return the exam with fewer candidates."""
-        return self._replace(found=self.found[:, :count], scores=self.scores[:, :count])
+        return self._replace(
+            parameters=dataclasses.replace(self.parameters, candidates=count),
+            found=self.found[:, :count],
+            scores=self.scores[:, :count],
+        )
 
 
 class Mark(NamedTuple):
@@ -208,20 +216,24 @@ def _mark(judge: Ranker, exam: Exam) -> Mark:
     return Mark(fusion, precise, (precise + float(rare)) / 2)
 
 
-def _judged(
-    judge: Ranker, usual: NDArray[np.float32], exam: Exam
-) -> tuple[int, float, Fusion, float]:
-    """Choose the candidates, the fewest of the best, then the pruning that costs next to nothing.
+class Verdict(NamedTuple):
+    """How to predict with a ranker, how small it may be, and how good that was."""
 
-    Return them with the fusion and the precision that belong to them.
+    parameters: LabelParameters
+    prune: float
+    fusion: Fusion
+    precise: float
+
+
+def _judged(judge: Ranker, usual: NDArray[np.float32], exams: list[Exam]) -> Verdict:
+    """Choose the probes, then the candidates, the fewest of the best; then what may be pruned.
+
+    The last of the exams probes the most buckets.
     """
-    counts = sorted(
-        {min(count, exam.found.shape[1]) for count in (*_CANDIDATES, exam.found.shape[1])}
-    )
-    marks = [_mark(judge, exam.first(count)).quality for count in counts]
-    log.info("candidates %s: %s", counts, np.round(marks, 4))
-    count = counts[int(np.argmax(np.array(marks) >= max(marks) - _EQUAL))]
-    exam = exam.first(count)
+    exam = _cheapest(judge, exams)
+    width = exam.found.shape[1]
+    counts = sorted({min(count, width) for count in (*_CANDIDATES, width)})
+    exam = _cheapest(judge, [exam.first(count) for count in counts])
     tried = []
     for prune in _PRUNES:
         judge = judge.pruned(prune, usual)
@@ -231,7 +243,15 @@ def _judged(
         )
     most = max(mark.quality for _, mark in tried)
     prune, mark = [(p, mark) for p, mark in tried if mark.quality >= most - _WORTH][-1]
-    return count, prune, mark.fusion, mark.precise
+    return Verdict(exam.parameters, prune, mark.fusion, mark.precise)
+
+
+def _cheapest(judge: Ranker, exams: list[Exam]) -> Exam:
+    """Return the first of the exams, in the order of what they cost, that is as good as any."""
+    marks = np.array([_mark(judge, exam).quality for exam in exams])
+    for exam, mark in zip(exams, marks, strict=True):
+        log.info("%s: %.4f", exam.parameters, mark)
+    return exams[int(np.argmax(marks >= marks.max() - _EQUAL))]
 
 
 def _proposals(
@@ -306,10 +326,7 @@ def _chosen(
     labeller: Labeller, rows: Sparse, truth: Sparse, wide: int, threads: int
 ) -> LabelParameters:
     """Choose the score, then the fewest probes that lose next to nothing."""
-    buckets = labeller.frozen.bias.shape[1]
-    tried = sorted({min(probes, buckets) for probes in _PROBES})
-    if len(labeller.frozen.prior) == buckets:
-        tried = [buckets]  # every label alone: nothing is saved by looking at fewer
+    tried = _probes(labeller.frozen)
 
     def quality(parameters: LabelParameters) -> float:
         _, found = labeller.predict(rows, rows, wide, parameters, threads=threads)
@@ -327,6 +344,14 @@ def _chosen(
         if quality(parameters) >= reached:
             break
     return parameters
+
+
+def _probes(frozen: FrozenLabels) -> list[int]:
+    """Return how many buckets may be probed."""
+    buckets = frozen.bias.shape[1]
+    if len(frozen.prior) == buckets:
+        return [buckets]  # every label alone: nothing is saved by looking at fewer
+    return sorted({min(probes, buckets) for probes in _PROBES})
 
 
 def _quality(found: NDArray[np.int64], truth: Sparse) -> float:

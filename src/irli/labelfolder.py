@@ -14,12 +14,13 @@ from irli.fusion import Fusion
 from irli.labelfit import Learned
 from irli.labelkernels import FrozenLabels
 from irli.labelling import LabelParameters
+from irli.lens import tiles
 from irli.storage import Folder
 from irli.text import Names, Vectorizer
 
 KIND = "labels"
 _TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
-_ARRAYS = tuple(name for name in FrozenLabels._fields if name not in (*_TENSORS, "linear"))
+_ARRAYS = tuple(name for name in FrozenLabels._fields if name not in _TENSORS)
 
 
 class Contents(NamedTuple):
@@ -49,7 +50,6 @@ def pack(contents: Contents) -> Folder:
         "defaults": dataclasses.asdict(learned.parameters),
         "fusion": learned.fusion._asdict(),
         "history": contents.history,
-        "linear": frozen["linear"],
         "rows": contents.rows,
         "dim": contents.dim,
         "text": text,
@@ -76,7 +76,7 @@ def unpack(folder: Folder) -> Contents:
         return Contents(
             Recipe(**meta["recipe"]),
             Learned(
-                FrozenLabels(linear=meta["linear"], **folder.tensors, **own),
+                FrozenLabels(**_laid(folder.tensors), **own),
                 LabelParameters(**meta["defaults"]),
                 Fusion(**meta["fusion"]),
             ),
@@ -96,3 +96,11 @@ def unpack(folder: Folder) -> Contents:
             f"The index folder lacks or misstates something that its version needs: {error}. "
             "Build the index again, or open it with the version of irli that wrote it."
         ) from error
+
+
+def _laid(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Return the tensors, with the weights of older folders laid out as the kernels read them."""
+    out = tensors["out"]
+    if out.ndim == 3:
+        out = np.stack([tiles(weights.T) for weights in out])
+    return {**tensors, "out": out}

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from irli.config import Recipe
 from irli.labelbytes import as_floats
 from irli.labelkernels import FrozenLabels
+from irli.lens import untiled
 from irli.partition import Partition, bounded, capacity
 from irli.problem import Sparse
 from irli.ranker import Ranker
@@ -19,13 +20,13 @@ _BLOCK = 2048
 
 def routers_of(frozen: FrozenLabels) -> list[Router]:
     """Return the routers of a frozen index; those on one trunk share its arrays."""
-    project, heads = (
-        as_floats(*pair)
-        for pair in ((frozen.project, frozen.project_scale), (frozen.out, frozen.out_scale))
-    )
+    project = as_floats(frozen.project, frozen.project_scale)
+    shape = frozen.shift.shape[1], frozen.bias.shape[1]
+    out = np.stack([untiled(weights, *shape).T for weights in frozen.out])
+    heads = as_floats(out, frozen.out_scale)
     trunks = list(zip(project, frozen.shift, strict=True))  # `freeze` knows them by identity
     return [
-        plain(*trunks[min(r, len(trunks) - 1)], frozen.linear, out.T, frozen.bias[r])
+        plain(*trunks[min(r, len(trunks) - 1)], 0, out.T, frozen.bias[r])
         for r, out in enumerate(heads)
     ]
 

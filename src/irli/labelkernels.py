@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.compiled import arithmetic, kernel, kth_largest
+from irli.engine import Engine
+from irli.lanes import PANEL, byte_sums
 from irli.routing import sum_of_exps
 
 VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
@@ -25,8 +27,7 @@ class FrozenLabels(NamedTuple):
     project: NDArray[np.int8]  # (T, d, G): one trunk for all repetitions, or one for each
     project_scale: NDArray[np.float32]  # (T, d)
     shift: NDArray[np.float32]  # (T, G)
-    linear: int
-    out: NDArray[np.int8]  # (R, B, G)
+    out: NDArray[np.int8]  # (R, B / 64, G / 4, 64, 4), see `irli.lens`
     out_scale: NDArray[np.float32]  # (R, B)
     bias: NDArray[np.float32]  # (R, B)
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
@@ -56,6 +57,9 @@ class LabelScratch(NamedTuple):
     """What one thread needs to label a row."""
 
     features: NDArray[np.float32]  # (block, G)
+    bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
+    steps: NDArray[np.float32]  # (block,): what one step of them is worth
+    sums: NDArray[np.int32]  # (block, B rounded up)
     logits: NDArray[np.float32]  # (block, R, B)
     order: NDArray[np.float32]  # (max(B, L),)
     values: NDArray[np.float32]  # (L,)
@@ -74,6 +78,9 @@ def make_scratch(frozen: FrozenLabels) -> LabelScratch:
     labels = len(frozen.prior)
     return LabelScratch(
         features=np.empty((BLOCK, frozen.shift.shape[1]), dtype=np.float32),
+        bytes=np.zeros((BLOCK, 4 * frozen.out.shape[2]), dtype=np.uint8),
+        steps=np.empty(BLOCK, dtype=np.float32),
+        sums=np.empty((BLOCK, PANEL * frozen.out.shape[1]), dtype=np.int32),
         logits=np.empty((BLOCK, repetitions, buckets), dtype=np.float32),
         order=np.empty(max(buckets, labels), dtype=np.float32),
         values=np.empty(labels, dtype=np.float32),
@@ -99,32 +106,35 @@ def _trunk(frozen: FrozenLabels, t: int, indptr: Any, indices: Any, data: Any, o
             value = data[e] * frozen.project_scale[t, indices[e]]
             for j in range(width):
                 total[j] += value * row[j]
-        for j in range(frozen.linear, width):
+        for j in range(width):
             total[j] = max(total[j], np.float32(0.0))
 
 
 @arithmetic
-def _score(features: Any, out: Any, scale: Any, bias: Any, logits: Any) -> None:
-    """logits[i] = out @ features[i] + bias, four rows at a time: a weight is read once for them."""
-    n, whole = len(features), len(features) - len(features) % 4
-    for b in range(len(bias)):
-        weights = out[b]
-        for i in range(0, whole, 4):
-            one, two, three, four = features[i], features[i + 1], features[i + 2], features[i + 3]
-            a = c = d = e = np.float32(0.0)
-            for j in range(len(weights)):
-                weight = np.float32(weights[j])
-                a += weight * one[j]
-                c += weight * two[j]
-                d += weight * three[j]
-                e += weight * four[j]
-            logits[i, b], logits[i + 1, b] = a * scale[b] + bias[b], c * scale[b] + bias[b]
-            logits[i + 2, b], logits[i + 3, b] = d * scale[b] + bias[b], e * scale[b] + bias[b]
-        for i in range(whole, n):
-            own, a = features[i], np.float32(0.0)
-            for j in range(len(weights)):
-                a += np.float32(weights[j]) * own[j]
-            logits[i, b] = a * scale[b] + bias[b]
+def _to_bytes(values: Any, out: Any, i: int) -> Any:
+    """Round values, none below 0, to 7 bits in out[i], and return what one step is worth."""
+    most = np.float32(0.0)
+    for j in range(len(values)):
+        most = values[j] if values[j] > most else most
+    if not 0 < most < np.inf:
+        out[i] = 0
+        return np.float32(0.0)
+    scale = np.float32(127.0) / most
+    for j in range(len(values)):
+        out[i, j] = np.int32(np.float32(0.5) + values[j] * scale)
+    return most / np.float32(127.0)
+
+
+@arithmetic
+def _score(frozen: FrozenLabels, r: int, steps: Any, scratch: LabelScratch) -> None:
+    """Write the logits of repetition `r`; each panel of weights that is read serves all rows."""
+    out, scale, bias, sums = frozen.out, frozen.out_scale, frozen.bias, scratch.sums
+    for panel in range(out.shape[1]):
+        for i in range(len(steps)):
+            byte_sums(scratch.bytes, i, out, r, panel, sums)
+    for i in range(len(steps)):
+        for b in range(bias.shape[1]):
+            scratch.logits[i, r, b] = steps[i] * scale[r, b] * sums[i, b] + bias[r, b]
 
 
 @kernel
@@ -133,11 +143,13 @@ def route(
 ) -> None:
     """Write the logits of all buckets for a block of sparse rows."""
     n = len(indptr) - 1
-    features = scratch.features[:n]
+    features, steps = scratch.features[:n], scratch.steps[:n]
     for r in range(len(frozen.bias)):
         if r < len(frozen.project):
             _trunk(frozen, r, indptr, indices, data, features)
-        _score(features, frozen.out[r], frozen.out_scale[r], frozen.bias[r], scratch.logits[:n, r])
+            for i in range(n):
+                steps[i] = _to_bytes(features[i], scratch.bytes, i)
+        _score(frozen, r, steps, scratch)
 
 
 @kernel
@@ -303,13 +315,12 @@ def _write_best(scratch: LabelScratch, found: int, scores: Any, labels: Any) -> 
 
 @kernel
 def predict(
-    frozen: FrozenLabels,
+    engine: Engine,
     plan: LabelPlan,
     routed: Any,
     ranked: Any,
     first: int,
     last: int,
-    scratch: LabelScratch,
     scores: Any,
     labels: Any,
 ) -> None:
@@ -318,6 +329,7 @@ def predict(
     `routed` and `ranked` are (indptr, indices, data) of the same rows: for the routers, whose
     features may be hashed, and for the ranker.
     """
+    frozen, scratch = engine.frozen, engine.scratch
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
         route(frozen, routed[0][low : high + 1], routed[1], routed[2], scratch)

@@ -13,8 +13,9 @@ from irli import labelkernels
 from irli.checks import check_choice, check_int
 from irli.compiled import read_only
 from irli.config import LABEL_SCORES
+from irli.engine import Engine, make_engine
 from irli.fusion import INDEX_ALONE, Fusion
-from irli.labelkernels import FrozenLabels, LabelPlan, LabelScratch
+from irli.labelkernels import FrozenLabels, LabelPlan
 from irli.problem import Sparse
 from irli.threads import Reserve, run_all
 
@@ -74,7 +75,9 @@ class Labeller:
             if isinstance(value, np.ndarray):
                 fields[name] = read_only(value)
         self.frozen = frozen = FrozenLabels(**fields)
-        self._reserve: Reserve[LabelScratch] = Reserve(lambda: labelkernels.make_scratch(frozen))
+        self._reserve: Reserve[Engine] = Reserve(
+            lambda: make_engine(frozen, labelkernels.make_scratch(frozen))
+        )
 
     def predict(
         self,
@@ -100,10 +103,8 @@ class Labeller:
 
         def piece(start: int) -> None:
             stop = min(start + step, count)
-            with self._reserve.lend() as scratch:
-                labelkernels.predict(
-                    self.frozen, plan, first, second, start, stop, scratch, scores, labels
-                )
+            with self._reserve.lend() as engine:
+                labelkernels.predict(engine, plan, first, second, start, stop, scores, labels)
 
         run_all([partial(piece, start) for start in range(0, count, step)], threads)
         return scores, labels

@@ -26,6 +26,13 @@ def tiles(weights: NDArray[np.int8]) -> NDArray[np.int8]:
     return np.ascontiguousarray(laid)
 
 
+def untiled(tiles: NDArray[np.int8], rows: int, columns: int) -> NDArray[np.int8]:
+    """Undo `tiles`: return weights (n, columns)."""
+    panels, fours = tiles.shape[:2]
+    laid = tiles.transpose(1, 3, 0, 2).reshape(4 * fours, panels * PANEL)
+    return laid[:rows, :columns]
+
+
 def balance(rows: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return what to divide each column of `rows` by, and multiply its weights with.
 

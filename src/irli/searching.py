@@ -15,7 +15,7 @@ from irli import kernels
 from irli.checks import check_choice, check_float, check_int
 from irli.compiled import aligned, read_only
 from irli.config import SCORES
-from irli.engine import Seat, make_seat
+from irli.engine import Engine, make_engine
 from irli.errors import InvalidParameter
 from irli.firstpass import fill_table
 from irli.frozen import (
@@ -28,6 +28,8 @@ from irli.frozen import (
     Frozen,
     Lens,
     Plan,
+    Scratch,
+    make_scratch,
 )
 from irli.routing import route
 from irli.threads import Reserve, run_all
@@ -149,6 +151,22 @@ class Explanation(NamedTuple):
     candidates: NDArray[np.int64]
     router_multiplications: int
     seconds: dict[str, NDArray[np.float64]]
+
+
+class Seat(NamedTuple):
+    """What one thread needs to search."""
+
+    engine: Engine
+    scratch: Scratch  # the engine's
+    row: NDArray[np.float32]  # (d,): a place for a single query
+    query: NDArray[np.float32]  # (1, d): the same, as kernels take it
+
+
+def make_seat(frozen: Frozen) -> Seat:
+    """Allocate the memory of one thread."""
+    scratch = make_scratch(frozen)
+    row = np.zeros(frozen.vectors.shape[1], dtype=np.float32)
+    return Seat(make_engine(frozen, scratch), scratch, row, read_only(row[None]))
 
 
 def _sealed(part: Any) -> dict[str, Any]:

@@ -36,11 +36,11 @@ def thread_count(threads: int | None) -> int:
     >>> thread_count(3)
     3
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if threads is None:
         threads = _default or _from_environment() or -1
     if threads == -1:
-        return cores or 1
+        affinity = hasattr(os, "sched_getaffinity")
+        return len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
     return check_int("threads", threads, at_least=1)
 
 
