@@ -89,6 +89,17 @@ def test_queries_that_were_given_to_fit_are_held_out_too() -> None:
     assert all(row.tobytes() in given for row in index._held.queries[strangers])
 
 
+def test_few_queries_reach_the_target_as_well_as_many_items() -> None:
+    """Hard queries among easy items: on average the target would be reached without them."""
+    X, queries = data()
+    hard = np.random.default_rng(0).normal(scale=3, size=queries.shape).astype(np.float32)
+    index = VectorIndex(recipe=small_default(mixes=0, epochs=1)).fit(X, queries=hard, threads=1)
+    index.tune(recall=0.9)
+    strangers = index._held.queries[index._held.rows < 0]
+    assert 0 < len(strangers) < 0.3 * len(index._held.queries)
+    assert recall(index, strangers, X, 10) >= 0.9 - 1e-9
+
+
 def test_a_higher_target_never_scans_less(
     index: VectorIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
@@ -197,6 +198,7 @@ class OnRay:
         """
         end = monotonic() + (deadline or 0.0)
         turn = next(self._turn)
+        arguments = self._handed_over(arguments)
         found: dict[int, Any] = {}
         lost, late = list(range(len(self.actors))), list[int]()
         for attempt in itertools.count():
@@ -210,6 +212,16 @@ class OnRay:
                 return _judged(found, lost, late, deadline, partial)
             sleep(_PAUSE)
         raise AssertionError("unreachable")
+
+    def _handed_over(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the arguments with references to arrays that several shards are given.
+
+        So the queries are written to the object store once, not once for each shard.
+        """
+        arrays = {id(value): value for own in arguments for value in own if _is_array(value)}
+        times = Counter(id(value) for own in arguments for value in own if _is_array(value))
+        kept = {key: self.ray.put(arrays[key]) for key, count in times.items() if count > 1}
+        return [tuple(kept.get(id(value), value) for value in own) for own in arguments]
 
     def _ask(
         self,
@@ -244,6 +256,10 @@ class OnRay:
             for actor in replicas:
                 self.ray.kill(actor)
         self.actors = []
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def _judged(

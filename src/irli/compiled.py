@@ -15,18 +15,29 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 LINE = 64  # bytes of a cache line
 
 
+_COMMON: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
+_INNER: dict[str, Any] = {**_COMMON, "no_cpython_wrapper": True}
+_REORDERED = {"reassoc", "contract", "nsz"}  # not 'nnan' or 'ninf': infinities mean something here
+
+
 def kernel(function: Kernel) -> Kernel:
     """Compile without the GIL and keep the machine code for the next process."""
-    return cast("Kernel", numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    return cast("Kernel", numba.njit(**_COMMON)(function))
+
+
+def inner(function: Kernel) -> Kernel:
+    """Like `kernel`, for what only kernels call: a way in from Python takes long to compile."""
+    return cast("Kernel", numba.njit(**_INNER)(function))
 
 
 def arithmetic(function: Kernel) -> Kernel:
     """Like `kernel`, for loops of sums that may be reordered to fill vector registers."""
-    flags = {"reassoc", "contract", "nsz"}  # not 'nnan' or 'ninf': infinities mean something here
-    return cast(
-        "Kernel",
-        numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=flags)(function),
-    )
+    return cast("Kernel", numba.njit(**_COMMON, fastmath=_REORDERED)(function))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from irli.compiled import kernel, kth_largest
+from irli.compiled import inner, kernel, kth_largest
 from irli.frozen import Frozen, Plan, Scratch, next_query
 from irli.lanes import (
     LANES,
@@ -103,7 +103,7 @@ def scan(
     return count, read
 
 
-@kernel
+@inner
 def _best(keys: Any, count: int, wanted: int, cut: Any) -> int:
     """Move the `wanted` largest keys, none of which lies below `cut`, to the front."""
     kept = 0

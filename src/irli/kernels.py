@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from irli.compiled import arithmetic, kernel, kth_largest, shell_sort
+from irli.compiled import arithmetic, inner, kernel, kth_largest, shell_sort
 from irli.engine import Engine
 from irli.firstpass import fill_table, scan
 from irli.frozen import (
@@ -43,7 +43,7 @@ def unit_rows(rows: Any, out: Any) -> None:
 # --- probe: the best buckets of each repetition ----------------------------------------------
 
 
-@kernel
+@inner
 def _reached(logits: Any, plan: Plan, widen: int, scratch: Scratch) -> int:
     """List the buckets of one repetition that are probed in `alive`; return how many."""
     if plan.probes == 0:
@@ -183,7 +183,7 @@ def _distance(query: Any, vector: Any, metric: int) -> Any:
     return -total
 
 
-@kernel
+@inner
 def _fetch(vector: Any) -> None:
     """Ask for a vector that will be compared soon: its row lies anywhere in memory."""
     address = vector.ctypes.data
@@ -191,7 +191,7 @@ def _fetch(vector: Any) -> None:
         prefetch(address + line)
 
 
-@kernel
+@inner
 def _sift_down(distances: Any, items: Any, root: int, size: int) -> None:
     """Restore the heap below `root`: the farthest on top, of equals the larger item number."""
     while 2 * root + 1 < size:
@@ -205,7 +205,7 @@ def _sift_down(distances: Any, items: Any, root: int, size: int) -> None:
         root = child
 
 
-@kernel
+@inner
 def _farther(distances: Any, items: Any, a: int, b: int) -> bool:
     if distances[a] != distances[b]:
         return bool(distances[a] > distances[b])
@@ -262,7 +262,7 @@ def shortlist(
         widen += 1
 
 
-@kernel
+@inner
 def _answer(
     frozen: Frozen,
     plan: Plan,
@@ -313,7 +313,7 @@ def search(
     return True
 
 
-@kernel
+@inner
 def _take(query: Any, form: int, out: Any) -> bool:
     """Copy a query, at unit length where the metric is the angle; return whether it is finite."""
     total = 0.0  # in float64, where no square of a float32 is too large or too small
@@ -327,7 +327,7 @@ def _take(query: Any, form: int, out: Any) -> bool:
     return bool(np.isfinite(total))
 
 
-@kernel
+@inner
 def _give(distances: Any, items: Any, ids: Any, form: int) -> None:
     """Turn kernel distances and item numbers into those that users know."""
     for t in range(len(items)):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.compiled import arithmetic, kernel, kth_largest
+from irli.compiled import arithmetic, inner, kernel, kth_largest
 from irli.engine import Engine
 from irli.lanes import PANEL, byte_sums
 from irli.routing import sum_of_exps
@@ -94,7 +94,7 @@ def make_scratch(frozen: FrozenLabels) -> LabelScratch:
     )
 
 
-@kernel
+@inner
 def _trunk(frozen: FrozenLabels, t: int, indptr: Any, indices: Any, data: Any, out: Any) -> None:
     """Write relu(project' x + shift) for the sparse rows of a block."""
     width = out.shape[1]
@@ -181,7 +181,7 @@ def _cut(values: Any, count: int, bins: Any, order: Any) -> Any:
     return kth_largest(order[:inside], count - above)
 
 
-@kernel
+@inner
 def _probe(logits: Any, probes: int, scratch: LabelScratch) -> tuple[Any, int]:
     """List the best `probes` buckets; return the weakest logit among them, and their number."""
     cut, count, probed = _cut(logits, probes, scratch.bins, scratch.order), 0, scratch.probed
@@ -245,7 +245,7 @@ def gather(frozen: FrozenLabels, plan: LabelPlan, row: int, scratch: LabelScratc
     return found
 
 
-@kernel
+@inner
 def _best(scratch: LabelScratch, found: int, count: int) -> int:
     """Move the `count` labels of the best scores to the front of `touched`."""
     if found <= count:
@@ -296,7 +296,7 @@ def rank(
         )
 
 
-@kernel
+@inner
 def _write_best(scratch: LabelScratch, found: int, scores: Any, labels: Any) -> None:
     """Write the best labels, best first; of equals the smaller number."""
     scores[:], labels[:] = -np.inf, -1

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.compiled import kernel, kth_largest
+from irli.compiled import inner, kernel, kth_largest
 from irli.problem import Sparse
 from irli.threads import run_all
 
@@ -115,7 +115,7 @@ def _vote_all(first: int, last: int, asked: Any, known: Any, count: int) -> tupl
     return sizes, chosen[:filled]
 
 
-@kernel
+@inner
 def _nearest(
     indices: Any, data: Any, own: int, known: Any, similar: Any, nearest: Any, nearness: Any
 ) -> int:
@@ -147,7 +147,7 @@ def _nearest(
     return count
 
 
-@kernel
+@inner
 def _before(value: Any, row: Any, nearness: Any, nearest: Any, place: int) -> bool:
     """Whether a row is nearer than the one listed at `place`; of equals, the smaller number."""
     if value != nearness[place]:
@@ -155,7 +155,7 @@ def _before(value: Any, row: Any, nearness: Any, nearest: Any, place: int) -> bo
     return bool(row < nearest[place])
 
 
-@kernel
+@inner
 def _most(votes: Any, voted: Any, found: int, order: Any) -> int:
     """Keep the labels with the most votes, of equals those of the nearer rows; clear all votes."""
     cut, ties = np.float32(0.0), 0

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.compiled import kernel
+from irli.compiled import inner, kernel
 from irli.labelbytes import MOST
 from irli.problem import Sparse
 from irli.threads import run_all
@@ -225,7 +225,7 @@ def _lengths(rows: Sparse) -> NDArray[np.float32]:
     return lengths
 
 
-@kernel
+@inner
 def _grown(array: Any, size: int) -> Any:
     if size <= len(array):
         return array
@@ -234,7 +234,7 @@ def _grown(array: Any, size: int) -> Any:
     return larger
 
 
-@kernel
+@inner
 def _members(label: int, own: Any, other: Any, carried: Any, member: Any) -> tuple[int, int]:
     """List the rows of a label's classifier: its own first, then the proposals that were wrong."""
     count = 0
@@ -312,7 +312,7 @@ def _train(
     return sizes, features[:filled], weights[:filled]
 
 
-@kernel
+@inner
 def _descend(
     problem: Any, dear: Any, cheap: Any, alpha: Any, order: Any, weight: Any, state: Any
 ) -> Any:

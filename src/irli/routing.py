@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from irli.compiled import arithmetic, kernel, kth_largest
+from irli.compiled import arithmetic, inner, kernel, kth_largest
 from irli.frozen import Frozen, Lens, Scratch
 from irli.lanes import (
     LANES,
@@ -109,7 +109,7 @@ def _to_bytes(values: Any, out: Any, i: int) -> Any:
     return most / np.float32(63.0)
 
 
-@kernel
+@inner
 def _multiply_bytes(rows: Any, n: int, weights: Any, r: int, sums: Any) -> None:
     """Multiply n rows of bytes with weights[r]: each panel that is read serves all of them."""
     for panel in range(weights.shape[1]):
@@ -148,7 +148,7 @@ def _score_bytes(frozen: Frozen, r: int, features: Any, scratch: Scratch) -> Non
             logits[i, r, b] = steps[i] * np.float32(sums[i, b] - zero[r, b]) + bias[r, b]
 
 
-@kernel
+@inner
 def _narrow(logits: Any, alive: Any, count: int, keep: int, order: Any) -> int:
     """Move the `keep` best of the first `count` buckets of `alive` to its front."""
     for a in range(count):
@@ -167,7 +167,7 @@ def _narrow(logits: Any, alive: Any, count: int, keep: int, order: Any) -> int:
     return kept
 
 
-@kernel
+@inner
 def _refine(frozen: Frozen, r: int, features: Any, logits: Any, scratch: Scratch) -> None:
     """Add the remaining features, stage by stage, for the buckets that look best."""
     alive = scratch.alive
@@ -208,7 +208,7 @@ def sum_of_exps(logits: Any, top: Any) -> Any:
     return total
 
 
-@kernel
+@inner
 def _normalise(logits: Any) -> None:
     """Turn logits into log-probabilities, in place."""
     top = largest(logits)

@@ -126,7 +126,11 @@ class _Trial:
         self.truth = truth
 
     def recall(self, parameters: SearchParameters) -> float:
-        """Return the share of true neighbours found; a query never counts as its own."""
+        """Return the share of true neighbours found; a query never counts as its own.
+
+        Of base vectors and of given queries, whichever share is less: the many that are easy must
+        not make up for the few that matter.
+        """
         k = self.truth.shape[1]
         selves = bool((self.rows >= 0).any())  # base vectors find themselves: one more is needed
         more = min(k + selves, len(self.searcher.frozen.vectors))
@@ -134,9 +138,9 @@ class _Trial:
         mine = items == self.rows[:, None]
         mine[~mine.any(axis=1), -1] = more > k
         items = np.where(mine, -1, items)
-        wanted = self.truth >= 0
         hit = (self.truth[:, :, None] == items[:, None, :]).any(axis=2)
-        return float(hit[wanted].mean()) if wanted.any() else 1.0
+        kinds = [(self.truth >= 0) & kind[:, None] for kind in (self.rows >= 0, self.rows < 0)]
+        return min([float(hit[wanted].mean()) for wanted in kinds if wanted.any()], default=1.0)
 
     def seconds(self, parameters: SearchParameters) -> float:
         """Return the time of one query in a batch on one thread."""

@@ -299,7 +299,8 @@ class VectorIndex:
         recall : float
             The share of the true k nearest that must be found, on average.
         queries : array_like of shape (n, d), optional
-            Queries to tune by; by default those that `fit` held out.
+            Queries to tune by; by default those that `fit` held out, and then the share must be
+            found both for items and for queries, if it was given any.
 
         Returns
         -------
