@@ -31,7 +31,8 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "query_log.py"
 RECIPES: dict[str, Recipe] = {
     "labels": small_labels(epochs=6),
     "own trunks": small_paper_labels(epochs=12),
-    "alone": irli.recipe("labels"),
+    # For few rows: smaller steps, and not too few of them.
+    "alone": irli.recipe("labels", hidden=1024, batch_size=100, learning_rate=1.9e-3, epochs=25),
     "hashed": small_labels(features=64, epochs=6),  # the rows have 112
 }
 
@@ -468,7 +469,8 @@ def test_add_labels(form: str, ranker: bool, settings: Recipe, tmp_path: Path) -
     found = index.predict(new.X, k=LABELS, probes=1000)
     assert (np.sort(found.labels, axis=1) == np.arange(LABELS)).all()
     if ranker:
-        assert precision(index.predict(new.X, k=1).labels - (LABELS - 4), new.Y, 1) > 0.9
+        best = index.predict(new.X, k=1).labels - (LABELS - 4)
+        assert precision(np.maximum(best, -1), new.Y, 1) > 0.9  # -1: an old label, so wrong
         assert (index.predict(old.X, k=1).labels == before.labels).mean() > 0.95
     index.save(tmp_path / "grown")
     same(irli.load(tmp_path / "grown").predict(new.X), index.predict(new.X))
@@ -503,9 +505,10 @@ def test_added_labels_without_rows_have_a_bucket() -> None:
 
 def test_few_labels_have_an_output_each_and_keep_what_was_asked_for() -> None:
     usual = irli.recipe("labels").resolved_for_labels(100)
-    assert (usual.start, usual.buckets, usual.hidden, usual.epochs) == ("alone", 100, 1024, 25)
-    asked = irli.recipe("labels", hidden=64, epochs=3).resolved_for_labels(100)
-    assert (asked.start, asked.hidden, asked.epochs) == ("alone", 64, 3)
+    assert (usual.start, usual.buckets, usual.hidden, usual.epochs) == ("alone", 100, 2048, 20)
+    assert (usual.batch_size, usual.learning_rate) == (256, 4e-3)
+    asked = irli.recipe("labels", hidden=64, epochs=3, batch_size=8).resolved_for_labels(100)
+    assert (asked.start, asked.hidden, asked.epochs, asked.batch_size) == ("alone", 64, 3, 8)
     assert asked.loss == usual.loss == "sigmoid-bce"
 
 
