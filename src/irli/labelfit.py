@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _SHORTLIST = 200  # labels that the index proposes for a row, as lessons for the ranker and to rank
 _FOR_EACH = 4  # and so many more for each label that a row carries on average
+_MANY = 10  # labels of a row, on average, from which on what near rows carry is a lesson
 _COST = 0.5
 _PRUNES = (0.02, 0.03, 0.04, 0.06)  # what a weight must add to a usual row's margin, to be kept
 _WORTH = 0.002  # of precision that a ranker must gain, and that a smaller one may cost
@@ -155,7 +156,8 @@ def finish(
     if want_ranker is False:
         return Learned(frozen, parameters, INDEX_ALONE)
     proposed = _proposals(labeller, routed, parameters, threads)
-    proposed = sp.csr_array(proposed + near_labels(ranked, labels, split.train, threads))
+    if labels.nnz >= _MANY * labels.shape[0]:
+        proposed = sp.csr_array(proposed + near_labels(ranked, labels, split.train, threads))
     judge = _ranker(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
     exams = []
     for probes in [count for count in _probes(frozen) if count <= parameters.probes]:
