@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plantedlabels import random_rows
 
-from irli import nearrows
+import irli
+from irli import labelfit, nearrows
 from irli.nearrows import near_labels
 
 LABELS, DIM = 50, 12
@@ -86,3 +87,26 @@ def test_extreme_rows_disturb_no_others(value: float) -> None:
     right = near_labels(usual, labels[1:], np.arange(30))
     found = near_labels(rows, labels, np.arange(1, 31))[1:]
     np.testing.assert_array_equal(found.toarray(), right.toarray())
+
+
+@pytest.mark.parametrize("each", [2, 12])
+def test_near_rows_teach_where_rows_carry_many_labels(
+    each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    carried = np.zeros((120, LABELS), dtype=np.float32)
+    for row in carried:
+        row[rng.permutation(LABELS)[:each]] = 1
+    asked = []
+
+    def watched(rows: sp.csr_array, labels: sp.csr_array, *rest: object) -> sp.csr_array:
+        found = near_labels(rows, labels, *rest)
+        asked.append(found.nnz)
+        return found
+
+    monkeypatch.setattr(labelfit, "near_labels", watched)
+    recipe = irli.recipe("labels", buckets=8, choices=4, repetitions=1, hidden=8, epochs=1)
+    index = irli.LabelIndex(recipe, ranker=True).fit(random_rows(120, DIM), sp.csr_array(carried))
+    assert index.stats()["ranker_weights"] > 0
+    assert len(asked) == (each == 12)
+    assert all(count > 0 for count in asked)
