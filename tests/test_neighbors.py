@@ -96,3 +96,12 @@ def test_alone() -> None:
     one = np.ones((1, 3), dtype=np.float32)
     assert exact_neighbors(one, one, 2, rows=np.array([0])).tolist() == [[-1, -1]]
     assert exact_neighbors(one, one, 2).tolist() == [[0, -1]]
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_find_the_same(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "_QUERIES", 7)
+    base = clusters(6, 10, dim=5, spread=0.5, seed=2).points
+    rows = np.arange(60)
+    one = exact_neighbors(base, base, 4, rows=rows)
+    np.testing.assert_array_equal(exact_neighbors(base, base, 4, rows=rows, threads=threads), one)

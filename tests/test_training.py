@@ -664,6 +664,28 @@ def test_heads_are_scored_one_by_one_frozen_and_thawed_alike(sparse: bool) -> No
         )
 
 
+def test_rows_of_two_arrays_follow_each_other() -> None:
+    rng = np.random.default_rng(0)
+    first, second = (rng.normal(size=(n, 3)).astype(np.float32) for n in (7, 4))
+    first.flags.writeable = False  # as a mapped file
+    both = np.concatenate([first, second])
+    inputs = Inputs(first, second)
+    assert len(inputs) == 11
+    picked = np.array([9, 0, 6, 7, 7, 10, 3])
+    np.testing.assert_array_equal(np.asarray(inputs.take(picked)), both[picked])
+    blocks = [(part, np.asarray(block)) for part, block in inputs.blocks(4)]
+    assert [part for part, _ in blocks] == [slice(0, 4), slice(4, 8), slice(8, 11)]
+    np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), both)
+
+
+def test_large_indexes_learn_from_fewer_points_and_move_items_less_often() -> None:
+    few, many = (irli.recipe().resolved(items, 8) for items in (100_000, 10_000_000))
+    assert (few.training_points, few.every) == (200_000, 2)
+    assert (many.training_points, many.every) == (50_000, 5)
+    asked = irli.recipe(training_points=7, every=3).resolved(10_000_000, 8)
+    assert (asked.training_points, asked.every) == (7, 3)
+
+
 def test_sparse_batches_are_the_dense_ones() -> None:
     """The bag of features is the matrix product, empty rows and blocks included."""
     torch.manual_seed(0)
@@ -678,7 +700,7 @@ def test_sparse_batches_are_the_dense_ones() -> None:
         found = layer(inputs.take(picked)).numpy()
     table, bias = layer.table.weight.detach().numpy(), layer.bias.detach().numpy()
     np.testing.assert_allclose(found, rows.toarray()[picked] @ table + bias, rtol=1e-4, atol=1e-5)
-    assert [part for part, _ in inputs.blocks()] == [slice(0, 30)]
+    assert [part for part, _ in inputs.blocks(20)] == [slice(0, 20), slice(20, 30)]
 
 
 @pytest.mark.parametrize("dense", [False, True])

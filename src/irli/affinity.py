@@ -19,12 +19,14 @@ from torch import Tensor
 from irli.compiled import kernel
 from irli.config import Recipe
 from irli.inputs import Inputs
+from irli.largest import largest
 from irli.network import RouterNetwork
+from irli.partition import kept_buckets
 from irli.problem import Sparse
 from irli.threads import run_all
 
 _BLOCK = 2048
-_KEPT = 64  # best buckets kept of each f: the rest have next to no chance of being probed
+_SCORES = 1 << 21  # of a block of askers: they stay in the cache
 _ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
 _OWN_WEIGHT = 3.0  # the item's own vector counts like three queries that want it
 
@@ -116,17 +118,17 @@ class Affinity:
 
     @torch.no_grad()
     def _best(self, lift: bool) -> tuple[NDArray[np.int32], Floats, Floats]:
-        """Return the best buckets of f for each asker (a, _KEPT), their chances, and what a chance
+        """Return the best buckets of f for each asker (a, kept), their chances, and what a chance
         of each bucket counts (B,)."""
         buckets = self.network.buckets
-        kept = min(_KEPT, buckets)
+        kept = min(kept_buckets(len(self.askers)), buckets)
         best = np.empty((len(self.askers), kept), dtype=np.int32)
         chance = np.empty((len(self.askers), kept), dtype=np.float32)
         marginal = torch.zeros(buckets, device=self.network.device)
-        for part, block in self.askers.blocks():
+        for part, block in self.askers.blocks(max(1, _SCORES // buckets)):
             logits = self.network.score(block.to(self.network.device), self.head)
             total = torch.logsumexp(logits, dim=1, keepdim=True)
-            values, places = torch.topk(logits, kept, dim=1)
+            values, places = largest(logits, kept)
             best[part] = places.cpu().numpy()
             chance[part] = self._chance((values - total).exp()).cpu().numpy()
             if lift:

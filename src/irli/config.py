@@ -16,6 +16,10 @@ SCORES = ("votes", "probability", "log-probability", "codes")
 LABEL_SCORES = ("votes", "probability", "logit", "log-probability")
 MOST_PIECES = 512  # their sums fit into 16 bits
 _CODED = 4096  # items from which on codes are worth it
+_LEAST_POINTS, _MOST_POINTS = 50_000, 200_000  # base vectors that are trained on
+_PAIRS = 10**11  # of such a vector and an item, between these
+_OFTEN = 2  # epochs between re-partitions
+_HUGE = 2_000_000  # items from which on re-partitions take longer than the training
 _ALL_LABELS = 2048  # up to so many labels, an output for each beats any index
 
 
@@ -53,7 +57,7 @@ class Recipe:
     neighbors : int
         Exact nearest neighbours that stand for relevance where none is given.
     training_points : int
-        Base vectors that serve as training queries, at most.
+        Base vectors that serve as training queries, at most; 0: by the number of items.
     query_share : float
         Share of given queries in training, where there are any; the rest are base vectors.
     mixes : int
@@ -78,7 +82,8 @@ class Recipe:
     boost : bool
         Later repetitions weight what the earlier ones missed.
     epochs, every : int
-        Training epochs of each repetition, and how many lie between re-partitions.
+        Training epochs of each repetition, and how many lie between re-partitions; 0: two, or
+        half of them for so many items that a re-partition takes longer than the training.
     epoch_size : int
         Training queries drawn in an epoch, and of many at most half; 0: each one once.
     stop_moved : float
@@ -107,7 +112,7 @@ class Recipe:
     pieces: int | None = None
     loss: str = "softmax"
     neighbors: int = 20
-    training_points: int = 200_000
+    training_points: int = 0
     query_share: float = 0.4
     mixes: int = 20_000
     noise: float = 0.08
@@ -120,7 +125,7 @@ class Recipe:
     buckets_per_item: int = 2
     boost: bool = True
     epochs: int = 10
-    every: int = 2
+    every: int = 0
     epoch_size: int = 65_536
     stop_moved: float = 0.02
     keep: str = "validated"
@@ -133,7 +138,7 @@ class Recipe:
             check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
         if self.pieces is not None:
             check_int("pieces", self.pieces, at_least=0, at_most=MOST_PIECES, owner=_OWNER)
-        for field in ("buckets", "epoch_size", "mixes", "linear", "features"):
+        for field in _MAYBE:
             check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
         check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
         check_int("seed", self.seed, at_least=0, at_most=2**31 - 1, owner=_OWNER)
@@ -179,6 +184,8 @@ class Recipe:
         return dataclasses.replace(
             self,
             buckets=buckets,
+            training_points=self.training_points or points_by_time(items),
+            every=self.every or (_OFTEN if items < _HUGE else max(1, self.epochs // 2)),
             linear=0 if self.router == "network" else min(self.linear, dim),
             choices=min(self.choices, buckets),
             buckets_per_item=min(self.buckets_per_item, buckets),
@@ -230,12 +237,11 @@ _COUNTS = (
     "repetitions",
     "hidden",
     "neighbors",
-    "training_points",
     "choices",
     "epochs",
-    "every",
     "batch_size",
 )
+_MAYBE = ("buckets", "epoch_size", "mixes", "linear", "features", "training_points", "every")
 _CHOICES = {
     "start": ("kmeans", "hash", "alone"),
     "scoring": ("int8", "cascade", "full"),
@@ -326,6 +332,17 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
             advice = f"Did you mean '{near[0]}'?" if near else f"It has: {', '.join(known)}."
             raise InvalidParameter(f"The recipe has no setting '{key}'. {advice}")
     return dataclasses.replace(base, **changes)
+
+
+def points_by_time(items: int) -> int:
+    """Choose how many base vectors are trained on: finding their neighbours takes n N distances.
+
+    Examples
+    --------
+    >>> points_by_time(390_000), points_by_time(1_000_000), points_by_time(100_000_000)
+    (200000, 100000, 50000)
+    """
+    return max(_LEAST_POINTS, min(_MOST_POINTS, _PAIRS // items))
 
 
 def buckets_by_time(items: int) -> int:

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from irli.problem import Rows
 
-_BLOCK = 2048  # rows that are scored at once
-
 
 class Bag(NamedTuple):
     """A batch of sparse rows, as an embedding bag takes it: never a dense (n, d)."""
@@ -34,6 +32,8 @@ Batch: TypeAlias = "Tensor | Bag"
 class Inputs:
     """Rows of either kind, from which batches are taken.
 
+    Dense rows may come in two arrays, one after the other.
+
     Examples
     --------
     >>> rows = Inputs(sp.csr_array(np.array([[0.0, 2.0], [3.0, 0.0]], dtype="f4")))
@@ -43,18 +43,18 @@ class Inputs:
     (2, True)
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, more: NDArray[np.float32] | None = None) -> None:
         self.sparse = sp.issparse(rows)
-        self.rows: Any = rows if self.sparse else shared_tensor(np.asarray(rows))
+        self.rows: Any = rows
+        self.more = more  # dense rows that follow: a mapped file is never copied as a whole
 
     def __len__(self) -> int:
-        return int(self.rows.shape[0])
+        return int(self.rows.shape[0]) + (0 if self.more is None else len(self.more))
 
     def take(self, rows: NDArray[np.int64]) -> Batch:
         """Return the batch of some rows."""
         if not self.sparse:
-            dense: Tensor = self.rows[torch.from_numpy(np.ascontiguousarray(rows))]
-            return dense
+            return torch.from_numpy(self._dense(rows))
         part = self.rows[rows]
         return Bag(
             torch.from_numpy(part.indices.astype(np.int64)),
@@ -62,16 +62,20 @@ class Inputs:
             torch.from_numpy(part.indptr[:-1].astype(np.int64)),
         )
 
-    def blocks(self) -> Iterator[tuple[slice, Batch]]:
+    def _dense(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self.more is None:
+            return np.asarray(self.rows[rows])
+        here = rows < len(self.rows)
+        dense = np.empty((len(rows), self.rows.shape[1]), dtype=np.float32)
+        dense[here] = self.rows[rows[here]]
+        dense[~here] = self.more[rows[~here] - len(self.rows)]
+        return dense
+
+    def blocks(self, size: int) -> Iterator[tuple[slice, Batch]]:
         """Go through all rows in blocks."""
-        for start in range(0, len(self), _BLOCK):
-            part = slice(start, min(start + _BLOCK, len(self)))
+        for start in range(0, len(self), size):
+            part = slice(start, min(start + size, len(self)))
             yield part, self.take(np.arange(part.start, part.stop))
-
-
-def shared_tensor(array: NDArray[np.float32]) -> Tensor:
-    """Share memory with torch, which wants to be able to write: a mapped array is copied."""
-    return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
 
 def with_noise(batch: Batch, noise: float) -> Batch:

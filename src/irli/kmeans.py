@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from irli.largest import largest
 
 _ITERATIONS = 10
 _POLISH = 5  # iterations over all centroids after two levels: they win back most of the loss
@@ -14,18 +18,20 @@ _ONE_LEVEL = 4096  # beyond this many centroids two levels cost far less and los
 _SAMPLE_PER_CENTROID = 64
 
 
-def kmeans(vectors: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return `count` centroids (count, d) of `vectors` (n, d), n >= count.
+def kmeans(rows: NDArray[np.float32], count: int, generator: torch.Generator) -> Tensor:
+    """Return `count` centroids (count, d) of `rows` (n, d), n >= count.
 
     Examples
     --------
-    >>> points = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
+    >>> points = np.array([[0.0], [0.1], [5.0], [5.1]], dtype=np.float32)
     >>> kmeans(points, 2, torch.Generator().manual_seed(0)).sort(dim=0).values.T
     tensor([[0.0500, 5.0500]])
     """
     limit = count * _SAMPLE_PER_CENTROID
-    if len(vectors) > limit:
-        vectors = vectors[torch.randperm(len(vectors), generator=generator)[:limit]]
+    chosen = np.arange(len(rows))
+    if len(rows) > limit:
+        chosen = torch.randperm(len(rows), generator=generator)[:limit].numpy()
+    vectors = torch.from_numpy(np.asarray(rows[chosen]))
     if count <= _ONE_LEVEL:
         return _lloyd(vectors, count, generator)
     return _two_level(vectors, count, generator)
@@ -34,7 +40,8 @@ def kmeans(vectors: Tensor, count: int, generator: torch.Generator) -> Tensor:
 def nearest_centroids(vectors: Tensor, centroids: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` best centroids (n, count) and their scores q c - |c|^2 / 2."""
     offset = -centroids.square().sum(dim=1) / 2
-    return torch.topk(torch.addmm(offset, vectors, centroids.T), count, dim=1)[::-1]
+    values, places = largest(torch.addmm(offset, vectors, centroids.T), count)
+    return places, values
 
 
 def _lloyd(vectors: Tensor, count: int, generator: torch.Generator) -> Tensor:

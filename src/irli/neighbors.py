@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from irli.checks import check_int
 from irli.compiled import kernel
 from irli.progress import Progress, track
+from irli.threads import run_all
 
 # The scores of a tile stay in the cache between the product and the selection.
 _QUERIES, _ITEMS = 512, 4096
@@ -22,6 +24,7 @@ def exact_neighbors(
     metric: str = "l2",
     *,
     rows: NDArray[np.int64] | None = None,
+    threads: int = 1,
     progress: Progress = False,
 ) -> NDArray[np.int64]:
     """Return the k nearest of `base` for each query, nearest first.
@@ -34,6 +37,8 @@ def exact_neighbors(
         For "cosine" both sides must be normalised.
     rows : int64 array of shape (n,), optional
         The row of `base` that is the query itself and is left out, -1 for none.
+    threads : int
+        Blocks of queries at a time; the products use as many as BLAS was told to.
 
     Returns
     -------
@@ -56,14 +61,22 @@ def exact_neighbors(
     if metric == "l2":
         np.einsum("ij,ij->i", base, base, out=penalty)
         penalty /= 2
-    for start in track(range(0, len(queries), _QUERIES), progress, "exact neighbours"):
-        part = slice(start, start + _QUERIES)
-        block = queries[part]
-        value = np.full((len(block), k), -np.inf, dtype=np.float32)
-        for low in range(0, len(base), _ITEMS):
-            scores = block @ base[low : low + _ITEMS].T
-            _keep_best(scores, penalty[low : low + _ITEMS], low, rows[part], value, found[part])
+    parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
+    for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
+        jobs = [
+            partial(_find, queries[part], base, penalty, rows[part], found[part])
+            for part in parts[first : first + threads]
+        ]
+        run_all(jobs, threads)
     return found
+
+
+def _find(block: Any, base: Any, penalty: Any, skip: Any, found: Any) -> None:
+    """Fill `found` with the nearest of each query of a block, tile by tile of the base."""
+    value = np.full(found.shape, -np.inf, dtype=np.float32)
+    for low in range(0, len(base), _ITEMS):
+        scores = block @ base[low : low + _ITEMS].T
+        _keep_best(scores, penalty[low : low + _ITEMS], low, skip, value, found)
 
 
 @kernel

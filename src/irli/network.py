@@ -9,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from irli.inputs import Bag, Batch, shared_tensor
+from irli.inputs import Bag, Batch
 from irli.problem import Rows
 from irli.router import Router, plain
 
 _SPARSE_SPREAD = 0.1  # of a feature's first vector: rows of unit length start with small logits
+_BLOCK = 65_536  # rows whose mean is taken at once
 _TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
@@ -105,10 +106,11 @@ class RouterNetwork(nn.Module):
             length = float(np.sqrt((rows.data.astype(np.float64) ** 2).sum() / rows.shape[0]))
             self.scale.fill_(length or 1.0)
             return
-        vectors = shared_tensor(rows)
-        self.centre.copy_(vectors.mean(dim=0))
-        spread = (vectors - self.centre).square().sum(dim=1).mean().sqrt()
-        self.scale.copy_(spread if spread > 0 else torch.ones(()))
+        blocks = [rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)]
+        centre = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / len(rows)
+        self.centre.copy_(torch.from_numpy(centre))
+        square = sum(float(np.square(block - centre).sum()) for block in blocks)
+        self.scale.fill_((square / len(rows)) ** 0.5 or 1.0)
 
     @torch.no_grad()
     def warm_start(

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BLOCK = 4096  # items ranked at once when most of their ranking is needed
+_KEPT = 64  # best buckets kept of each f: the rest have next to no chance of being probed
+_FEWER, _ROOM = 32, 3 << 30  # but down to so few where all of them would take more than 3 GB
 
 
 class Ranking(Protocol):
@@ -95,6 +97,17 @@ def least_loaded(
     return chosen
 
 
+def kept_buckets(askers: int) -> int:
+    """Return how many of the best buckets are kept of each f.
+
+    Examples
+    --------
+    >>> kept_buckets(1_000_000), kept_buckets(10_000_000)
+    (64, 40)
+    """
+    return min(_KEPT, max(_FEWER, _ROOM // (8 * max(1, askers))))
+
+
 def bounded(
     rank: Ranking,
     items: int,
@@ -125,13 +138,13 @@ def bounded(
     chosen = np.full(items, -1, dtype=np.int32)
     best, decided = rank(np.arange(items), choices)
     waiting = np.argsort(-decided, kind="stable")
-    _place_bounded(waiting, best[waiting], limit, loads, taken, chosen)
+    _place_bounded(waiting, waiting, best, limit, loads, taken, chosen)
     waiting = waiting[chosen[waiting] < 0]
     while len(waiting) and choices < len(loads):
         choices = min(4 * choices, len(loads))
         for block in _blocks(waiting):
             best, _ = rank(block, choices)
-            _place_bounded(block, best, limit, loads, taken, chosen)
+            _place_bounded(block, np.arange(len(block)), best, limit, loads, taken, chosen)
         waiting = waiting[chosen[waiting] < 0]
     return chosen
 
@@ -153,10 +166,13 @@ def _place_least_loaded(order: Any, best: Any, loads: Any, chosen: Any) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def _place_bounded(order: Any, best: Any, limit: int, loads: Any, taken: Any, chosen: Any) -> None:
+def _place_bounded(
+    order: Any, rows: Any, best: Any, limit: int, loads: Any, taken: Any, chosen: Any
+) -> None:
+    """Place items in this order; those of `best` are in these rows."""
     for n in range(len(order)):
-        item = order[n]
-        for bucket in best[n]:
+        item, row = order[n], rows[n]
+        for bucket in best[row]:
             if bucket >= 0 and bucket != taken[item] and loads[bucket] < limit:
                 loads[bucket] += 1
                 chosen[item] = bucket

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from irli.checks import check_float, check_int
-from irli.config import Recipe, buckets_by_time
+from irli.config import Recipe, buckets_by_time, points_by_time
 from irli.errors import InvalidParameter
+from irli.partition import kept_buckets
 from irli.plancosts import Costs, finish_work, learn_work, prepare_work, search_work
 
 _ROOM = 0.8  # of the memory of a machine that may be used
@@ -177,7 +178,7 @@ def worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     """Return the private memory of the largest step of a shard's build."""
     queries = min(items, recipe.training_points)
     pairs = queries * recipe.neighbors
-    kept = 64 * (4 + 4)  # best buckets of each item, and their chances
+    kept = kept_buckets(items) * (4 + 4)  # of each item, with their chances
     return (
         costs.base_bytes
         + 4 * items * costs.dim
@@ -204,7 +205,11 @@ def _shards(costs: Costs, recipe: Recipe, machines: Machines, items: int) -> int
     shards = machines.count
     while shards < items:
         own = -(-items // shards)
-        filled = dataclasses.replace(recipe, buckets=recipe.buckets or buckets_by_time(own))
+        filled = dataclasses.replace(
+            recipe,
+            buckets=recipe.buckets or buckets_by_time(own),
+            training_points=recipe.training_points or points_by_time(own),
+        )
         if worker_bytes(costs, filled, own) <= _ROOM * machines.memory:
             return shards
         shards += machines.count

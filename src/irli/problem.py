@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -70,11 +72,12 @@ class Problem:
         """The query of each (query, item) pair."""
         return np.repeat(np.arange(len(self.rows)), np.diff(self.indptr))
 
-    def askers(self) -> Rows:
+    def askers(self) -> tuple[Rows, NDArray[np.float32] | None]:
         """Return all that a router is asked for an affinity: items with vectors, other queries."""
         if not self.own:
-            return self.queries
-        return np.concatenate([self.items, self.queries[self.rows < 0]])
+            return self.queries, None
+        strangers: NDArray[np.float32] = np.asarray(self.queries)[self.rows < 0]
+        return self.items, strangers if len(strangers) else None
 
     def wanted_by(self, weights: NDArray[np.float32]) -> Sparse:
         """Return the relevance with `weights`, turned round: (N, askers)."""
@@ -147,6 +150,7 @@ def pose(
     queries: NDArray[np.float32] | None = None,
     relevance: Sparse | None = None,
     neighbors: NDArray[np.int64] | None = None,
+    threads: int = 1,
     progress: Progress = False,
 ) -> tuple[Problem, Held]:
     """Turn items, and what is known of queries, into a problem to learn and queries to tune by.
@@ -161,6 +165,7 @@ def pose(
     neighbors : array of shape (N, j), optional
         The nearest neighbours of the items, -1 as padding; by default they are computed.
     """
+    near = partial(exact_neighbors, threads=threads, progress=progress)
     rng = np.random.default_rng([recipe.seed, 0x1D])
     held, rows = _split(len(items), rng)
     if queries is not None and recipe.query_share == 1.0:
@@ -170,7 +175,7 @@ def pose(
     asked = np.concatenate([held, rows])
     if neighbors is None:
         count = min(recipe.neighbors, max(1, len(items) - 1))
-        wanted = exact_neighbors(items[asked], items, count, metric, rows=asked, progress=progress)
+        wanted = near(items[asked], items, count, metric, rows=asked)
     else:
         wanted = neighbors[asked, : recipe.neighbors]
     wanted[(wanted < 0).all(axis=1), 0] = asked[(wanted < 0).all(axis=1)]  # alone: wants itself
@@ -181,7 +186,7 @@ def pose(
     if queries is not None:
         # The given queries say what will be asked: they alone decide what helps.
         part, (held_queries, held_truth) = _ask(
-            items, metric, queries, relevance, recipe, rng, progress
+            items, metric, queries, relevance, recipe, rng, near
         )
         share = recipe.query_share
         parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
@@ -233,7 +238,7 @@ def _ask(
     relevance: Sparse | None,
     recipe: Recipe,
     rng: np.random.Generator,
-    progress: Progress,
+    near: Callable[..., NDArray[np.int64]],
 ) -> tuple[_Part, tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Return the given queries as a part of the training, and the held-out ones with answers."""
     useful = np.arange(len(queries))
@@ -247,9 +252,9 @@ def _ask(
     held, rows = (useful[part] for part in _split(len(useful), rng))
     if relevance is None:
         count = min(recipe.neighbors, len(items))
-        wanted = exact_neighbors(queries, items, count, metric, progress=progress)
+        wanted = near(queries, items, count, metric)
         mixed = _mixed(queries[rows], recipe, metric, rng)
-        between = exact_neighbors(mixed, items, count, metric, progress=progress)
+        between = near(mixed, items, count, metric)
         lengths, indices, weights = _pairs(np.concatenate([wanted[rows], between]), _QUERY_WEIGHT)
         # All mixes together weigh as much in an affinity as all queries that they are made of.
         weights[lengths[: len(rows)].sum() :] *= min(1.0, len(rows) / max(1, len(mixed)))

@@ -14,7 +14,7 @@ from irli.network import RouterNetwork
 from irli.partition import Partition, bounded, capacity
 from irli.problem import Problem
 
-_BLOCK = 4096
+_BLOCK = 512
 
 
 def first_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
@@ -27,7 +27,7 @@ def first_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork
 
 
 def first_partition(
-    items: Tensor, recipe: Recipe, number: int, rng: np.random.Generator
+    items: NDArray[np.float32], recipe: Recipe, number: int, rng: np.random.Generator
 ) -> tuple[Partition, Tensor | None]:
     """Return the first partition of repetition `number`, and the centroids that it comes from.
 
@@ -49,13 +49,16 @@ def limit(items: int, recipe: Recipe) -> int:
     return capacity(items * recipe.buckets_per_item, recipe.buckets, recipe.slack)
 
 
-def _nearest_with_room(vectors: Tensor, centroids: Tensor, recipe: Recipe) -> Partition:
+def _nearest_with_room(
+    vectors: NDArray[np.float32], centroids: Tensor, recipe: Recipe
+) -> Partition:
     def rank(items: NDArray[np.int64], count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         best = np.empty((len(items), count), dtype=np.int32)
         decided = np.empty(len(items), dtype=np.float32)
         for start in range(0, len(items), _BLOCK):
             block = items[start : start + _BLOCK]
-            buckets, values = nearest_centroids(vectors[block], centroids, count)
+            points = torch.from_numpy(np.asarray(vectors[block]))
+            buckets, values = nearest_centroids(points, centroids, count)
             best[start : start + _BLOCK] = buckets
             decided[start : start + _BLOCK] = values[:, 0] - values[:, min(1, count - 1)]
         return best, decided

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from irli.affinity import Affinity
 from irli.config import Recipe
-from irli.inputs import Batch, Inputs, shared_tensor, with_noise
+from irli.inputs import Batch, Inputs, with_noise
 from irli.metrics import load_summary
 from irli.network import LOSS, Bagged, Pairs
 from irli.partition import Partition, bounded, least_loaded
@@ -144,8 +144,7 @@ class Learner:
         """Add the first partition of a repetition, and let the router begin as its centroids."""
         recipe = self.recipe
         rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
-        items = shared_tensor(self.problem.items)
-        partition, centroids = first_partition(items, recipe, number, rng)
+        partition, centroids = first_partition(self.problem.items, recipe, number, rng)
         head = Head(number, place, rng, partition, moving=recipe.start != "alone")
         self.heads.append(head)
         if recipe.router == "warm" and centroids is not None:
@@ -256,7 +255,7 @@ class Learner:
         return self.validation.not_worse(head.log_probabilities, new, head.partition)
 
     def _affinity(self, head: Head) -> Affinity:
-        askers = Inputs(self.problem.askers())
+        askers = Inputs(*self.problem.askers())
         network, own = self.network, self.problem.own
         return Affinity(network, head.place, askers, self.wanted_by, self.recipe, own)
 

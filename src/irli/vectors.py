@@ -146,6 +146,7 @@ class VectorIndex:
             queries=given,
             relevance=wanted,
             neighbors=near,
+            threads=threads,
             progress=progress,
         )
         repetitions = learn(
