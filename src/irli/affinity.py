@@ -19,7 +19,7 @@ from torch import Tensor
 from irli.compiled import kernel
 from irli.config import Recipe
 from irli.inputs import Inputs
-from irli.largest import largest
+from irli.largest import largest, log_sums
 from irli.network import RouterNetwork
 from irli.partition import kept_buckets
 from irli.problem import Sparse
@@ -127,7 +127,7 @@ class Affinity:
         marginal = torch.zeros(buckets, device=self.network.device)
         for part, block in self.askers.blocks(max(1, _SCORES // buckets)):
             logits = self.network.score(block.to(self.network.device), self.head)
-            total = torch.logsumexp(logits, dim=1, keepdim=True)
+            total = log_sums(logits)
             values, places = largest(logits, kept)
             best[part] = places.cpu().numpy()
             chance[part] = self._chance((values - total).exp()).cpu().numpy()
