@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from irli.largest import largest
+from irli.largest import largest, log_sums
 
 
 @pytest.mark.parametrize("width", [5, 256, 1023, 1024, 1025, 1031, 4096, 5000])
@@ -43,3 +43,12 @@ def test_rows_that_are_not_contiguous() -> None:
 def test_no_rows() -> None:
     values, columns = largest(torch.empty(0, 2000), 3)
     assert values.shape == columns.shape == (0, 3)
+
+
+@pytest.mark.parametrize("width", [1, 5, 255, 256, 257, 5000])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 1e4])
+def test_log_sums(width: int, spread: float) -> None:
+    rng = np.random.default_rng(width)
+    scores = torch.from_numpy(spread * rng.normal(size=(70, width)).astype(np.float32) + 5)
+    expected = torch.logsumexp(scores.double(), dim=1, keepdim=True)
+    np.testing.assert_allclose(log_sums(scores), expected, rtol=1e-5, atol=1e-5)

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from irli.compiled import kernel
+from irli.compiled import kernel, kth_largest
 from irli.config import Recipe
 from irli.inputs import Inputs
-from irli.largest import largest
+from irli.largest import largest, log_sums
 from irli.network import RouterNetwork
 from irli.partition import kept_buckets
 from irli.problem import Sparse
@@ -28,6 +28,8 @@ from irli.threads import run_all
 _BLOCK = 2048
 _SCORES = 1 << 21  # of a block of askers: they stay in the cache
 _ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
+_NEXT_TO_NONE = np.float32(1e-15)  # what a bucket has at least once it was named
+_LEAST = np.float32(1e-20)  # below, numbers would be so small that processors take long over them
 _OWN_WEIGHT = 3.0  # the item's own vector counts like three queries that want it
 
 Floats = NDArray[np.float32]
@@ -127,7 +129,7 @@ class Affinity:
         marginal = torch.zeros(buckets, device=self.network.device)
         for part, block in self.askers.blocks(max(1, _SCORES // buckets)):
             logits = self.network.score(block.to(self.network.device), self.head)
-            total = torch.logsumexp(logits, dim=1, keepdim=True)
+            total = log_sums(logits)
             values, places = largest(logits, kept)
             best[part] = places.cpu().numpy()
             chance[part] = self._chance((values - total).exp()).cpu().numpy()
@@ -188,9 +190,7 @@ def _add(
         if affinity[best[t]] == 0:
             touched[count] = best[t]
             count += 1
-        affinity[best[t]] += weight * chance[t] * factor[best[t]] + np.float32(
-            1e-30
-        )  # never 0 once touched
+        affinity[best[t]] += weight * chance[t] * factor[best[t]] + _NEXT_TO_NONE
     return count
 
 
@@ -214,7 +214,7 @@ def _rank(
     affinity = np.zeros(buckets, dtype=np.float32)
     touched = np.arange(buckets).astype(np.int32)
     wanted = ranking.shape[1]
-    value = np.empty(wanted, dtype=np.float32)
+    value, scores = np.empty(wanted, dtype=np.float32), np.empty(buckets, dtype=np.float32)
     for row in range(len(items)):
         item = items[row]
         count = 0
@@ -237,21 +237,25 @@ def _rank(
         if len(whole) > 0:  # what was kept comes first, then the rest by f(item)
             for b in range(buckets):
                 if affinity[b] == 0:
-                    affinity[b] = whole[row, b] * np.float32(1e-30)
+                    affinity[b] = max(whole[row, b], _LEAST) * _NEXT_TO_NONE
                     touched[count] = b
                     count += 1
         value[:] = -1
         ranking[row] = -1
+        bound, equal, found = np.float32(-1.0), 0, 0
+        if count > wanted:
+            for t in range(count):
+                scores[t] = affinity[touched[t]]
+            bound = kth_largest(scores[:count], wanted)
+            equal = (scores[:wanted] == bound).sum()  # so many, of those that are no larger
         for t in range(count):
             bucket = touched[t]
             score = affinity[bucket]
             affinity[bucket] = 0
-            if score > value[wanted - 1]:
-                place = wanted - 1
-                while place > 0 and value[place - 1] < score:
-                    value[place] = value[place - 1]
-                    ranking[row, place] = ranking[row, place - 1]
-                    place -= 1
-                value[place] = score
-                ranking[row, place] = bucket
+            if score > bound or (score == bound and equal > 0):
+                equal -= score == bound
+                value[found], ranking[row, found] = score, bucket
+                found += 1
+        order = np.argsort(-value[:found], kind="mergesort")
+        value[:found], ranking[row, :found] = value[order], ranking[row, order]
         decided[row] = value[0] - value[min(1, wanted - 1)]

@@ -1,7 +1,11 @@
-"""The largest of each row of a matrix: torch's own search takes as long as the product did."""
+"""Rows of scores: the largest of each, and the sum of their exponentials.
+
+What torch does for both takes twice as long as the product that the scores come from.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -9,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from irli.compiled import kernel, kth_largest
+from irli.compiled import arithmetic, inner, kernel, kth_largest
 from irli.lanes import LANES, lowest_bit, reaching
 from irli.threads import run_all
 
@@ -17,6 +21,9 @@ _GROUPS = 256  # columns j, j + 256, j + 512, ... of a row are a group
 _MOST = _GROUPS // 2  # of the largest that the groups help to find
 _PART = 64  # rows for a thread at a time
 _BIT = np.uint32(1)
+_LOG2_E, _LN_2, _HALF = np.float32(np.log2(np.e)), np.float32(np.log(2)), np.float32(0.5)
+_TINIEST, _BIAS, _PLACES = np.float32(-126.0), np.int32(127), np.int32(23)  # of a float's exponent
+_ONE, _2ND, _3RD, _4TH, _5TH = (np.float32(1 / math.factorial(n)) for n in range(1, 6))
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -42,6 +49,62 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(values), torch.from_numpy(columns)
 
 
+def log_sums(scores: Tensor) -> Tensor:
+    """Return the logarithm of the sum of the exponentials of each row (n, 1).
+
+    Examples
+    --------
+    >>> log_sums(torch.zeros(1, 4)).exp()
+    tensor([[4.]])
+    """
+    if scores.device.type != "cpu":
+        return torch.logsumexp(scores, dim=1, keepdim=True)
+    sums = np.empty((len(scores), 1), dtype=np.float32)
+    table = scores.contiguous().numpy()
+    jobs = [
+        partial(_add_up, table[start : start + _PART], sums[start : start + _PART, 0])
+        for start in range(0, len(scores), _PART)
+    ]
+    run_all(jobs, torch.get_num_threads())
+    return torch.from_numpy(sums)
+
+
+@arithmetic
+def _add_up(scores: Any, sums: Any) -> None:
+    """Write the logarithms: e^x = 2^n 2^f with a whole number n, which is an exponent's bits, and
+    a polynomial for f between -1/2 and 1/2."""
+    bits = np.empty(_GROUPS, dtype=np.int32)
+    power = bits.view(np.float32)
+    rest, groups = np.empty(_GROUPS, dtype=np.float32), np.empty(_GROUPS, dtype=np.float32)
+    for row in range(len(scores)):
+        _group(scores[row], groups)
+        most = groups.max()
+        total = np.float32(0.0)
+        for start in range(0, scores.shape[1], _GROUPS):
+            part = scores[row, start : start + _GROUPS]
+            for g in range(len(part)):
+                x = (part[g] - most) * _LOG2_E
+                x = x if x > _TINIEST else _TINIEST
+                whole = np.int32(x - _HALF)
+                bits[g] = np.int32(whole + _BIAS) << _PLACES
+                rest[g] = (x - np.float32(whole)) * _LN_2
+            for g in range(len(part)):
+                f = rest[g]
+                series = _ONE + f * (_ONE + f * (_2ND + f * (_3RD + f * (_4TH + f * _5TH))))
+                total += power[g] * series
+        sums[row] = most + np.log(total)
+
+
+@inner
+def _group(row: Any, groups: Any) -> None:
+    """Write the largest of each group of a row."""
+    groups[:] = -np.inf
+    for start in range(0, len(row), _GROUPS):
+        part = row[start : start + _GROUPS]
+        for g in range(len(part)):
+            groups[g] = part[g] if part[g] > groups[g] else groups[g]
+
+
 @kernel
 def _find(scores: Any, values: Any, columns: Any) -> None:
     """Write the largest of each row.
@@ -51,11 +114,7 @@ def _find(scores: Any, values: Any, columns: Any) -> None:
     count, width = values.shape[1], scores.shape[1]
     groups = np.empty(_GROUPS, dtype=np.float32)
     for row in range(len(scores)):
-        groups[:] = scores[row, :_GROUPS]
-        for start in range(_GROUPS, width, _GROUPS):
-            part = scores[row, start : start + _GROUPS]
-            for g in range(len(part)):
-                groups[g] = part[g] if part[g] > groups[g] else groups[g]
+        _group(scores[row], groups)
         bound = kth_largest(groups, count)
         found = 0
         whole = width // LANES * LANES
