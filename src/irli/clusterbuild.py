@@ -115,7 +115,7 @@ def prepare(job: Job, shard: int) -> None:
     start, stop = job.bounds[shard], job.bounds[shard + 1]
     queries, relevance = _asked(job, start, stop)
     problem, held = Assembly(job.metric, recipe=job.recipe).posed(
-        job.source.read(start, stop), queries, relevance
+        job.source.read(start, stop), queries, relevance, job.threads
     )
     problem.save(folder)
     np.save(folder / "tune_queries.npy", held.queries)
@@ -195,7 +195,11 @@ class Assembly(VectorIndex):
     """`VectorIndex.fit` in parts, with files between them."""
 
     def posed(
-        self, X: NDArray[np.float32], queries: NDArray[np.float32] | None, relevance: Any
+        self,
+        X: NDArray[np.float32],
+        queries: NDArray[np.float32] | None,
+        relevance: Any,
+        threads: int,
     ) -> tuple[Problem, Held]:
         """Return what there is to learn, and the queries to tune by."""
         given = None if queries is None else self._prepared(np.asarray(queries))
@@ -204,7 +208,9 @@ class Assembly(VectorIndex):
             vectors = np.empty_like(X)
             for start in range(0, len(X), _BLOCK):  # what a block needs beside it is little
                 vectors[start : start + _BLOCK] = self._prepared(X[start : start + _BLOCK])
-        return pose(vectors, self.metric, self.recipe, queries=given, relevance=relevance)
+        return pose(
+            vectors, self.metric, self.recipe, queries=given, relevance=relevance, threads=threads
+        )
 
     def assemble(
         self,

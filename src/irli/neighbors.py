@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from irli.checks import check_int
 from irli.compiled import kernel
 from irli.progress import Progress, track
-from irli.threads import run_all
+from irli.threads import run_all, thread_count
 
 # The scores of a tile stay in the cache between the product and the selection.
 _QUERIES, _ITEMS = 512, 4096
@@ -24,7 +25,7 @@ def exact_neighbors(
     metric: str = "l2",
     *,
     rows: NDArray[np.int64] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     progress: Progress = False,
 ) -> NDArray[np.int64]:
     """Return the k nearest of `base` for each query, nearest first.
@@ -37,8 +38,8 @@ def exact_neighbors(
         For "cosine" both sides must be normalised.
     rows : int64 array of shape (n,), optional
         The row of `base` that is the query itself and is left out, -1 for none.
-    threads : int
-        Blocks of queries at a time; the products use as many as BLAS was told to.
+    threads : int, optional
+        Blocks of queries that are worked on at a time.
 
     Returns
     -------
@@ -62,12 +63,14 @@ def exact_neighbors(
         np.einsum("ij,ij->i", base, base, out=penalty)
         penalty /= 2
     parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
-    for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
-        jobs = [
-            partial(_find, queries[part], base, penalty, rows[part], found[part])
-            for part in parts[first : first + threads]
-        ]
-        run_all(jobs, threads)
+    threads = thread_count(threads)
+    with threadpool_limits(1, user_api="blas"):  # a block for each thread, not threads for a block
+        for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
+            jobs = [
+                partial(_find, queries[part], base, penalty, rows[part], found[part])
+                for part in parts[first : first + threads]
+            ]
+            run_all(jobs, threads)
     return found
 
 

@@ -150,7 +150,7 @@ def pose(
     queries: NDArray[np.float32] | None = None,
     relevance: Sparse | None = None,
     neighbors: NDArray[np.int64] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     progress: Progress = False,
 ) -> tuple[Problem, Held]:
     """Turn items, and what is known of queries, into a problem to learn and queries to tune by.
