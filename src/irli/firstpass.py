@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from irli.compiled import LINE, inner, kernel, kth_largest
+from irli.compiled import inner, kernel, kth_largest
 from irli.frozen import Frozen, Plan, Scratch, next_query
 from irli.lanes import (
     LANES,
@@ -18,7 +18,6 @@ from irli.lanes import (
     block_sums,
     lowest_bit,
     piece_values,
-    prefetch,
     round_piece,
 )
 from irli.routing import multiply
@@ -76,11 +75,7 @@ def scan(
         r, b = divmod(scratch.probed[c], buckets)
         entry, stop = offsets[r, b], offsets[r, b + 1]
         read += stop - entry
-        ahead, end = _blocks_of(scratch, c + 1, probed, starts)
         for block in range(starts[r, b], starts[r, b + 1]):
-            if ahead < end:  # memory is slower than the sums: the next bucket is on its way
-                _fetch(blocks, ahead)
-                ahead += 1
             bits = block_sums(blocks, block, table, cut, sums)
             if stop - entry < LANES:
                 bits &= (_BIT << np.uint32(stop - entry)) - _BIT
@@ -106,23 +101,6 @@ def scan(
     for t in range(count):
         scratch.touched[t] = keys[t] & 0xFFFFFFFF
     return count, read
-
-
-@inner
-def _blocks_of(scratch: Scratch, c: int, probed: int, starts: Any) -> tuple[int, int]:
-    """Return where the codes of the c-th probed bucket lie; nowhere if there are not so many."""
-    if c >= probed:
-        return 0, 0
-    r, b = divmod(scratch.probed[c], starts.shape[1] - 1)
-    return starts[r, b], starts[r, b + 1]
-
-
-@inner
-def _fetch(blocks: Any, block: int) -> None:
-    """Ask for the codes of a block, without waiting for them."""
-    size = blocks.strides[0]
-    for line in range(0, size, LINE):
-        prefetch(blocks.ctypes.data + block * size + line)
 
 
 @inner

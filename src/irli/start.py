@@ -14,7 +14,7 @@ from irli.network import RouterNetwork
 from irli.partition import Partition, bounded, capacity
 from irli.problem import Problem
 
-_BLOCK = 512
+_SCORES = 1 << 21  # of a block of items: they stay in the cache
 
 
 def first_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
@@ -52,15 +52,17 @@ def limit(items: int, recipe: Recipe) -> int:
 def _nearest_with_room(
     vectors: NDArray[np.float32], centroids: Tensor, recipe: Recipe
 ) -> Partition:
+    size = max(1, _SCORES // len(centroids))
+
     def rank(items: NDArray[np.int64], count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         best = np.empty((len(items), count), dtype=np.int32)
         decided = np.empty(len(items), dtype=np.float32)
-        for start in range(0, len(items), _BLOCK):
-            block = items[start : start + _BLOCK]
+        for start in range(0, len(items), size):
+            block = items[start : start + size]
             points = torch.from_numpy(np.asarray(vectors[block]))
             buckets, values = nearest_centroids(points, centroids, count)
-            best[start : start + _BLOCK] = buckets
-            decided[start : start + _BLOCK] = values[:, 0] - values[:, min(1, count - 1)]
+            best[start : start + size] = buckets
+            decided[start : start + size] = values[:, 0] - values[:, min(1, count - 1)]
         return best, decided
 
     loads = np.zeros(len(centroids), dtype=np.int64)
