@@ -86,6 +86,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         base,
         7,
         rows=np.arange(50),
+        threads=1,
         progress=lambda done, total, _: seen.append((done, total)),
     )
     np.testing.assert_array_equal(parts, whole)
