@@ -181,7 +181,10 @@ def _faiss_rows(data: Path, queries: np.ndarray, truth: np.ndarray) -> list[list
 
 
 def overhead(options: argparse.Namespace) -> None:
-    """Bar 4: the same folder, in this process and on Ray, asked in turns."""
+    """Bar 4: the same folder, in this process and on Ray, asked in turns.
+
+    Actors have all cores between them, so one process is asked with as many threads, too.
+    """
     data = made(
         options.folder / f"items-{options.items}-{options.dim}.npy", options.items, options.dim
     )
@@ -194,23 +197,25 @@ def overhead(options: argparse.Namespace) -> None:
         here, there = ShardedIndex.load(saved), ShardedIndex.load(saved, ray="auto")
         rows = []
         for probes in (1, 8):
-            times: dict[str, list[float]] = {"here": [], "ray": []}
+            ways = {"one": (here, 1), "all": (here, os.cpu_count()), "ray": (there, 1)}
+            times: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(options.repeats):
-                for name, index in (("here", here), ("ray", there)):
+                for name, (index, threads) in ways.items():
                     start = time.perf_counter()
-                    index.search(queries, 10, probes=probes, threads=1)
+                    index.search(queries, 10, probes=probes, threads=threads)
                     times[name].append(time.perf_counter() - start)
             middle = {name: 1e3 * float(np.median(each)) for name, each in times.items()}
             least = {name: 1e3 * min(each) for name, each in times.items()}
             numbers = (
-                middle["here"],
-                middle["ray"],
-                middle["ray"] - middle["here"],
-                least["ray"] - least["here"],
+                *middle.values(),
+                middle["ray"] - middle["one"],
+                middle["ray"] - middle["all"],
+                least["ray"] - least["all"],
             )
             rows.append([probes, *(f"{number:.2f}" for number in numbers)])
         there.close()
-    head = ["probes", "one process, ms", "Ray, ms", "overhead (medians)", "overhead (least)"]
+    head = ["probes", "one process, one thread, ms", "all threads", "Ray, ms"]
+    head += ["overhead to one thread", "to all threads (medians)", "to all threads (least)"]
     table(head, rows)
     keep("cluster-overhead", {"head": head, "rows": rows, "cores": os.cpu_count()})
 
