@@ -42,7 +42,8 @@ def main() -> None:
             found = index.predict(test.features, k=5).labels
             scores = [100 * precision(found, test.labels, k) for k in (1, 3, 5)]
             figures.append([*scores, seconds])
-            say(f"{shards} shards, seed {seed}: {' '.join(f'{score:.2f}' for score in scores)}")
+            shown = " / ".join(f"{score:.2f}" for score in scores)
+            say(f"{shards or 'no'} shards, seed {seed}: P@1/3/5 {shown}")
         mean = np.mean(figures, axis=0)
         rows.append(
             [shards or "one machine", *(f"{score:.2f}" for score in mean[:3]), f"{mean[3]:.0f}"]

@@ -684,6 +684,7 @@ def test_large_indexes_learn_from_fewer_points_and_move_items_less_often() -> No
     assert (many.training_points, many.every) == (50_000, 5)
     asked = irli.recipe(training_points=7, every=3).resolved(10_000_000, 8)
     assert (asked.training_points, asked.every) == (7, 3)
+    assert irli.recipe("labels", every=0).resolved_for_labels(5000).every == 1
 
 
 def test_sparse_batches_are_the_dense_ones() -> None:

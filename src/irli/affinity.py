@@ -19,14 +19,13 @@ from torch import Tensor
 from irli.compiled import kernel, kth_largest
 from irli.config import Recipe
 from irli.inputs import Inputs
-from irli.largest import largest, log_sums
+from irli.largest import SCORES, largest, log_sums
 from irli.network import RouterNetwork
 from irli.partition import kept_buckets
 from irli.problem import Sparse
 from irli.threads import run_all
 
 _BLOCK = 2048
-_SCORES = 1 << 21  # of a block of askers: they stay in the cache
 _ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
 _NEXT_TO_NONE = np.float32(1e-15)  # what a bucket has at least once it was named
 _LEAST = np.float32(1e-20)  # below, numbers would be so small that processors take long over them
@@ -127,7 +126,7 @@ class Affinity:
         best = np.empty((len(self.askers), kept), dtype=np.int32)
         chance = np.empty((len(self.askers), kept), dtype=np.float32)
         marginal = torch.zeros(buckets, device=self.network.device)
-        for part, block in self.askers.blocks(max(1, _SCORES // buckets)):
+        for part, block in self.askers.blocks(max(1, SCORES // buckets)):
             logits = self.network.score(block.to(self.network.device), self.head)
             total = log_sums(logits)
             values, places = largest(logits, kept)

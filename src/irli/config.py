@@ -226,6 +226,7 @@ class Recipe:
         return dataclasses.replace(
             chosen,
             buckets=buckets,
+            every=self.every or 1,
             linear=0,
             choices=min(self.choices, buckets),
             buckets_per_item=min(self.buckets_per_item, buckets),

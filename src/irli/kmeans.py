@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from irli.largest import largest
+from irli.largest import SCORES, largest
 
 _ITERATIONS = 10
 _POLISH = 5  # iterations over all centroids after two levels: they win back most of the loss
-_SCORES = 1 << 21  # of a block of vectors: they stay in the cache
 _ONE_LEVEL = 4096  # beyond this many centroids two levels cost far less and lose little
 _SAMPLE_PER_CENTROID = 64
 
@@ -95,6 +94,6 @@ def _owners(vectors: Tensor, centroids: Tensor) -> Tensor:
     offset = -centroids.square().sum(dim=1) / 2
     parts = [
         torch.addmm(offset, block, centroids.T).argmax(dim=1)
-        for block in torch.split(vectors, max(1, _SCORES // len(centroids)))
+        for block in torch.split(vectors, max(1, SCORES // len(centroids)))
     ]
     return torch.cat(parts)

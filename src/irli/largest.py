@@ -5,7 +5,6 @@ What torch does for both takes twice as long as the product that the scores come
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -13,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from irli.compiled import arithmetic, inner, kernel, kth_largest
+from irli.compiled import inner, kernel, kth_largest
 from irli.lanes import LANES, lowest_bit, reaching
+from irli.routing import largest as largest_of
+from irli.routing import sum_of_exps
 from irli.threads import run_all
 
+SCORES = 1 << 21  # of a block of rows: they stay in the cache
 _GROUPS = 256  # columns j, j + 256, j + 512, ... of a row are a group
 _MOST = _GROUPS // 2  # of the largest that the groups help to find
 _PART = 64  # rows for a thread at a time
 _BIT = np.uint32(1)
-_LOG2_E, _LN_2, _HALF = np.float32(np.log2(np.e)), np.float32(np.log(2)), np.float32(0.5)
-_TINIEST, _BIAS, _PLACES = np.float32(-126.0), np.int32(127), np.int32(23)  # of a float's exponent
-_ONE, _2ND, _3RD, _4TH, _5TH = (np.float32(1 / math.factorial(n)) for n in range(1, 6))
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -69,30 +68,11 @@ def log_sums(scores: Tensor) -> Tensor:
     return torch.from_numpy(sums)
 
 
-@arithmetic
+@kernel
 def _add_up(scores: Any, sums: Any) -> None:
-    """Write the logarithms: e^x = 2^n 2^f with a whole number n, which is an exponent's bits, and
-    a polynomial for f between -1/2 and 1/2."""
-    bits = np.empty(_GROUPS, dtype=np.int32)
-    power = bits.view(np.float32)
-    rest, groups = np.empty(_GROUPS, dtype=np.float32), np.empty(_GROUPS, dtype=np.float32)
     for row in range(len(scores)):
-        _group(scores[row], groups)
-        most = groups.max()
-        total = np.float32(0.0)
-        for start in range(0, scores.shape[1], _GROUPS):
-            part = scores[row, start : start + _GROUPS]
-            for g in range(len(part)):
-                x = (part[g] - most) * _LOG2_E
-                x = x if x > _TINIEST else _TINIEST
-                whole = np.int32(x - _HALF)
-                bits[g] = np.int32(whole + _BIAS) << _PLACES
-                rest[g] = (x - np.float32(whole)) * _LN_2
-            for g in range(len(part)):
-                f = rest[g]
-                series = _ONE + f * (_ONE + f * (_2ND + f * (_3RD + f * (_4TH + f * _5TH))))
-                total += power[g] * series
-        sums[row] = most + np.log(total)
+        top = largest_of(scores[row])
+        sums[row] = top + np.log(sum_of_exps(scores[row], top))
 
 
 @inner

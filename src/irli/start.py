@@ -10,11 +10,10 @@ from torch import Tensor
 from irli.config import Recipe
 from irli.hashing import UniversalHash
 from irli.kmeans import kmeans, nearest_centroids
+from irli.largest import SCORES
 from irli.network import RouterNetwork
 from irli.partition import Partition, bounded, capacity
 from irli.problem import Problem
-
-_SCORES = 1 << 21  # of a block of items: they stay in the cache
 
 
 def first_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
@@ -52,7 +51,7 @@ def limit(items: int, recipe: Recipe) -> int:
 def _nearest_with_room(
     vectors: NDArray[np.float32], centroids: Tensor, recipe: Recipe
 ) -> Partition:
-    size = max(1, _SCORES // len(centroids))
+    size = max(1, SCORES // len(centroids))
 
     def rank(items: NDArray[np.int64], count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         best = np.empty((len(items), count), dtype=np.int32)
