@@ -173,6 +173,21 @@ def test_only_the_best_of_each_f_are_kept(monkeypatch: pytest.MonkeyPatch, kind:
         assert (np.diff(own[item, rest]) <= 1e-7).all()
 
 
+@pytest.mark.parametrize("kept", [5, 64])
+@pytest.mark.parametrize("rooms", [1, 2, 11])
+def test_among_some_buckets(monkeypatch: pytest.MonkeyPatch, kept: int, rooms: int) -> None:
+    """The order of some buckets is theirs in the whole ranking, kept or not."""
+    monkeypatch.setattr(module, "kept_buckets", lambda askers: kept)
+    world = World(32, seed=4)
+    rank = world.affinity(irli.recipe("default"))
+    among = np.sort(np.random.default_rng(1).choice(32, rooms, replace=False))
+    whole, _ = rank(np.arange(N), 32)
+    best, _ = rank(np.arange(N), 4, among)
+    for row, everything in zip(best, whole, strict=True):
+        right = [bucket for bucket in everything if bucket in among][:4]
+        assert row.tolist() == right + [-1] * (4 - len(right))
+
+
 def test_ranking_leaves_no_trace() -> None:
     """The scratch of one item must not leak into the next, nor one call into the next."""
     world = World(64, seed=3)

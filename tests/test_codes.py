@@ -162,12 +162,16 @@ def test_few_items_have_no_codes_unless_asked_for() -> None:
 def test_choose_pieces_by_what_varies() -> None:
     rng = np.random.default_rng(0)
     varied = gauss(4100, 160)
-    assert choose_pieces(varied, rng) == 76  # 95 % of 160 equal dimensions, two by two
+    assert choose_pieces(varied, rng) == 80  # all of 160 equal dimensions, two by two
     varied[:, 90:] = 1.0
     assert choose_pieces(varied, rng) == 44
     varied[:, 3:] = 1.0
     assert choose_pieces(varied, rng) == 32
     assert choose_pieces(np.zeros((4096, 400), dtype=np.float32), rng) == 32
+    even = gauss(4100, 96)
+    assert choose_pieces(even, rng) == 96  # nothing can be left out: one each
+    even[:, 70:] *= 0.1
+    assert choose_pieces(even, rng) == 36
 
 
 @pytest.mark.parametrize("pieces", [-1, True, "x", 2.5, MOST_PIECES + 1])

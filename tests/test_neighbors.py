@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from planted import clusters, exact_distances, nearness
 
 from irli import neighbors
+from irli.lanes import LANES
 from irli.neighbors import exact_neighbors
 
 
@@ -79,7 +80,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     base = rng.integers(-9, 9, size=(50, 4)).astype(np.float32)
     whole = exact_neighbors(base, base, 7, rows=np.arange(50))
     monkeypatch.setattr(neighbors, "_QUERIES", 3)
-    monkeypatch.setattr(neighbors, "_ITEMS", 7)
+    monkeypatch.setattr(neighbors, "_ITEMS", LANES)
     seen: list[tuple[int, int]] = []
     parts = exact_neighbors(
         base,

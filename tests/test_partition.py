@@ -19,18 +19,19 @@ class Table:
 
     def __init__(self, affinity: NDArray[np.float64], pad: bool = False) -> None:
         self.affinity = affinity
-        self.order = np.argsort(-affinity, axis=1, kind="stable").astype(np.int32)
-        self.pad = pad  # give at most half of the ranking unless all of it is asked for
-        self.asked: list[int] = []
+        self.pad = pad  # give at most half of what is asked for, but for certain buckets
+        self.asked: list[tuple[int, int]] = []  # how many, among how many
 
     def __call__(
-        self, items: NDArray[np.int64], count: int
+        self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        self.asked.append(count)
-        best = self.order[items, :count].copy()
-        if self.pad and count < self.order.shape[1]:
+        buckets = np.arange(self.affinity.shape[1]) if among is None else among
+        self.asked.append((count, len(buckets)))
+        table = self.affinity[np.ix_(items, buckets)]
+        best = buckets[np.argsort(-table, axis=1, kind="stable")[:, :count]].astype(np.int32)
+        if self.pad and among is None and count < len(buckets):
             best[:, (count + 1) // 2 :] = -1
-        top = np.sort(self.affinity[items], axis=1)[:, ::-1]
+        top = np.sort(table, axis=1)[:, ::-1]
         second = top[:, min(1, top.shape[1] - 1)]
         return best, (top[:, 0] - second).astype(np.float32)
 
@@ -115,7 +116,7 @@ def test_bounded_gives_everyone_the_best_when_there_is_room() -> None:
     rank = Table(affinity)
     chosen = bounded(rank, 100, 100, 3, np.zeros(8, dtype=np.int64))
     np.testing.assert_array_equal(chosen, affinity.argmax(axis=1))
-    assert rank.asked == [3]  # nobody had to look further
+    assert rank.asked == [(3, 8)]  # nobody had to look further
 
 
 def test_bounded_finds_planted_buckets() -> None:
@@ -132,15 +133,23 @@ def test_the_most_decided_choose_first() -> None:
     assert chosen.tolist() == [2, 1, 0]
 
 
-def test_bounded_spills_as_far_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_all_full_asks_about_buckets_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_module, "_BLOCK", 7)  # many blocks
     affinity = np.tile(np.linspace(1, 0, 50), (50, 1))  # one ranking for all, one place each
     rank = Table(affinity)
     loads = np.zeros(50, dtype=np.int64)
     chosen = bounded(rank, 50, 1, 2, loads)
-    assert sorted(chosen) == list(range(50))
-    assert max(rank.asked) == 50
-    assert sorted(set(rank.asked)) == [2, 8, 32, 50]
+    assert chosen.tolist() == list(range(50))  # all equally decided: in order
+    assert rank.asked[0] == (2, 50)
+    room = [among for _, among in rank.asked[1:]]
+    assert room[0] == 48
+    assert room == sorted(room, reverse=True)
+
+
+def test_bounded_ends_where_nothing_has_room() -> None:
+    affinity = np.random.default_rng(0).random((20, 4))
+    chosen = bounded(Table(affinity), 20, 3, 2, np.zeros(4, dtype=np.int64))
+    assert (chosen >= 0).sum() == 12
 
 
 @FEW

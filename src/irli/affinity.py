@@ -2,7 +2,7 @@
 
 Definition 2 asks the router about the item itself, f(item). Definition 1 sums f over the queries
 that want the item. Of each f only the best buckets are kept, so that neither takes an N x B array;
-an item that needs more of its ranking, because those buckets are full, gets the whole of it.
+an item that needs others, because those are full, has them ranked for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from irli.compiled import kernel, kth_largest
+from irli.compiled import inner, kernel, kth_largest
 from irli.config import Recipe
 from irli.inputs import Inputs
 from irli.largest import SCORES, largest, log_sums
@@ -25,7 +25,9 @@ from irli.partition import kept_buckets
 from irli.problem import Sparse
 from irli.threads import run_all
 
-_BLOCK = 2048
+_BLOCK = 2048  # queries asked at once about items without vectors
+_PART = 512  # items for a thread at a time
+_NOTHING = np.empty((0, 0), dtype=np.float32)
 _ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
 _NEXT_TO_NONE = np.float32(1e-15)  # what a bucket has at least once it was named
 _LEAST = np.float32(1e-20)  # below, numbers would be so small that processors take long over them
@@ -82,20 +84,43 @@ class Affinity:
         other.held = held
         return other
 
-    def __call__(self, items: NDArray[np.int64], count: int) -> Best:
+    def __call__(
+        self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
+    ) -> Best:
         """Return the best buckets (n, count) of `items`, and best minus second-best affinity."""
         best = np.empty((len(items), count), dtype=np.int32)
         decided = np.empty(len(items), dtype=np.float32)
-        whole = count > self.best.shape[1]
+        buckets = np.arange(self.network.buckets) if among is None else among
+        if among is None and count <= self.best.shape[1]:
+            self._rank(items, buckets, _NOTHING, best, decided)
+        else:
+            size = max(1, SCORES // self.network.buckets)
+            for start in range(0, len(items), size):
+                part = slice(start, start + size)
+                others = self._others(items[part], buckets)
+                self._rank(items[part], buckets, others, best[part], decided[part])
+        return best, decided
+
+    def _rank(
+        self,
+        items: NDArray[np.int64],
+        buckets: NDArray[np.int64],
+        others: Floats,
+        best: NDArray[np.int32],
+        decided: Floats,
+    ) -> None:
+        """Write the ranking of `items`, on all threads."""
+        allowed = np.zeros(self.network.buckets, dtype=np.bool_)
+        allowed[buckets] = True
+        csr = self.wanted_by
 
         def rank(start: int) -> None:
-            part = slice(start, start + _BLOCK)
-            rows = self._whole(items[part]) if whole else np.empty((0, 0), dtype=np.float32)
-            csr = self.wanted_by
+            part = slice(start, start + _PART)
             _rank(
                 items[part],
-                rows,
-                self.network.buckets,
+                buckets,
+                allowed,
+                others[part],
                 self.held,
                 self.own_weight,
                 csr.indptr,
@@ -109,13 +134,13 @@ class Affinity:
             )
             lonely = best[part][:, 0] < 0
             if lonely.any():  # nobody wants them: they go anywhere
-                shape = (int(lonely.sum()), self.network.buckets)
+                shape = (int(lonely.sum()), len(buckets))
                 anywhere = np.random.default_rng(items[part][lonely]).random(shape).argsort(axis=1)
-                best[part][lonely] = anywhere[:, :count]
+                there = min(best.shape[1], len(buckets))
+                best[start : start + _PART, :there][lonely] = buckets[anywhere[:, :there]]
 
-        jobs = [partial(rank, start) for start in range(0, len(items), _BLOCK)]
-        run_all(jobs, 1 if whole else torch.get_num_threads())
-        return best, decided
+        jobs = [partial(rank, start) for start in range(0, len(items), _PART)]
+        run_all(jobs, torch.get_num_threads())
 
     @torch.no_grad()
     def _best(self, lift: bool) -> tuple[NDArray[np.int32], Floats, Floats]:
@@ -140,10 +165,12 @@ class Affinity:
         return best, chance, np.ones(buckets, dtype=np.float32)
 
     @torch.no_grad()
-    def _whole(self, items: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the chances of all buckets for some items (n, B)."""
+    def _others(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Floats:
+        """Return how well these buckets suit some items by f alone (n, buckets): 1 for the best."""
         if self.own:
-            return self._chances(items)
+            logits = self._scores(items)[:, buckets]
+            suit: Floats = (logits - logits.amax(dim=1, keepdim=True)).exp_().numpy()
+            return suit
         csr = self.wanted_by
         few = np.minimum(np.diff(csr.indptr)[items], _ASKED)
         entry = np.concatenate(
@@ -151,18 +178,17 @@ class Affinity:
         ).astype(np.int64)
         item = np.repeat(np.arange(len(items)), few)
         # Whom nobody wants goes anywhere: numbers at random, smaller than any chance.
-        whole = np.random.default_rng(items).random((len(items), self.network.buckets), np.float32)
-        whole *= np.float32(1e-6)
+        suit = np.random.default_rng(items).random((len(items), len(buckets)), np.float32)
+        suit *= np.float32(1e-6)
         for start in range(0, len(entry), _BLOCK):
             part = slice(start, start + _BLOCK)
-            np.add.at(whole, item[part], self._chances(csr.indices[entry[part]].astype(np.int64)))
-        return whole
+            scores = self._scores(csr.indices[entry[part]].astype(np.int64))
+            np.add.at(suit, item[part], self._chance(torch.softmax(scores, dim=1))[:, buckets])
+        return suit
 
-    def _chances(self, askers: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _scores(self, askers: NDArray[np.int64]) -> Tensor:
         batch = self.askers.take(askers).to(self.network.device)
-        probability = torch.softmax(self.network.score(batch, self.head), dim=1)
-        chances: NDArray[np.float32] = self._chance(probability).cpu().numpy()
-        return chances
+        return self.network.score(batch, self.head).cpu()
 
     def _chance(self, probability: Tensor) -> Tensor:
         """The chance of being probed, when the threshold lies about `cut`."""
@@ -196,8 +222,9 @@ def _add(
 @kernel
 def _rank(
     items: Any,
-    whole: Any,
-    buckets: int,
+    buckets: Any,
+    allowed: Any,
+    others: Any,
     held: Any,
     own_weight: Any,
     indptr: Any,
@@ -209,11 +236,11 @@ def _rank(
     ranking: Any,
     decided: Any,
 ) -> None:
-    """Rank the buckets of each item: all of them if `whole` has rows, else those kept."""
-    affinity = np.zeros(buckets, dtype=np.float32)
-    touched = np.arange(buckets).astype(np.int32)
+    """Rank for each item the kept among `buckets` and, if `others` has rows, then the rest."""
+    affinity = np.zeros(len(allowed), dtype=np.float32)
+    touched = np.arange(len(allowed)).astype(np.int32)
     wanted = ranking.shape[1]
-    value, scores = np.empty(wanted, dtype=np.float32), np.empty(buckets, dtype=np.float32)
+    value, scores = np.empty(wanted, dtype=np.float32), np.empty(len(allowed), dtype=np.float32)
     for row in range(len(items)):
         item = items[row]
         count = 0
@@ -233,11 +260,12 @@ def _rank(
             count = _add(
                 affinity, touched, count, held[item], weight[e], best[query], chance[query], factor
             )
-        if len(whole) > 0:  # what was kept comes first, then the rest by f(item)
-            for b in range(buckets):
-                if affinity[b] == 0:
-                    affinity[b] = max(whole[row, b], _LEAST) * _NEXT_TO_NONE
-                    touched[count] = b
+        count = _only(affinity, touched, count, allowed)
+        if len(others) > 0:
+            for j in range(len(buckets)):
+                if affinity[buckets[j]] == 0:
+                    affinity[buckets[j]] = max(others[row, j], _LEAST) * _NEXT_TO_NONE
+                    touched[count] = buckets[j]
                     count += 1
         value[:] = -1
         ranking[row] = -1
@@ -258,3 +286,17 @@ def _rank(
         order = np.argsort(-value[:found], kind="mergesort")
         value[:found], ranking[row, :found] = value[order], ranking[row, order]
         decided[row] = value[0] - value[min(1, wanted - 1)]
+
+
+@inner
+def _only(affinity: Any, touched: Any, count: int, allowed: Any) -> int:
+    """Forget the touched buckets that are not allowed; return how many are left."""
+    left = 0
+    for t in range(count):
+        bucket = touched[t]
+        if allowed[bucket]:
+            touched[left] = bucket
+            left += 1
+        else:
+            affinity[bucket] = 0
+    return left

@@ -67,14 +67,16 @@ _ETA = 4.0  # for inner products; 1 is the plain error
 _SMALL = 64  # dimensions up to which each has a piece of its own
 _LEAST, _MOST = 32, 128  # pieces, where their number is chosen
 _TOLD = 0.95  # share of the variance that the coded dimensions hold
+_FLAT = 0.85  # share of the dimensions that it takes to hold so much where all of them count
 _SEEN = 4096  # vectors that the variance is estimated from
 
 
 def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int:
     """Choose M, the pieces of a code.
 
-    Two dimensions share a piece, of those that hold 95 % of the variance; of up to 64 dimensions
-    each has one of its own.
+    Two dimensions share a piece, of those that hold 95 % of the variance. Each has one of its own
+    where there are no more than 64 of them, or 128 that nearly all count: of 96 that are equally
+    wide, 40 candidates by 96 pieces hold .99 of the nearest, and 320 by 48 only .97.
 
     Examples
     --------
@@ -82,13 +84,31 @@ def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int
     52
     """
     count, dim = vectors.shape
-    step = 2 * ROWS
     if dim <= _SMALL:
-        return int(-(-dim // step) * step)
+        return _padded(dim)
     sample = np.asarray(vectors[np.sort(rng.choice(count, size=min(count, _SEEN), replace=False))])
     variance = np.linalg.eigvalsh(np.cov(sample, rowvar=False))[::-1].cumsum()
     dims = int(np.searchsorted(variance, _TOLD * variance[-1])) + 1
-    return int(-(-min(max(dims // 2, _LEAST), _MOST) // step) * step)
+    if dims > _FLAT * dim:
+        return most_pieces(dim)
+    return _padded(min(max(dims // 2, _LEAST), _MOST))
+
+
+def most_pieces(dim: int) -> int:
+    """Return M where all dimensions count.
+
+    Examples
+    --------
+    >>> most_pieces(96), most_pieces(160), most_pieces(768)
+    (96, 80, 128)
+    """
+    return _padded(dim if dim <= _MOST else min(dim // 2, _MOST))
+
+
+def _padded(pieces: int) -> int:
+    """Round up to what a block of codes is made of."""
+    step = 2 * ROWS
+    return -(-pieces // step) * step
 
 
 def code_items(
@@ -108,7 +128,7 @@ def code_items(
     """
     if pieces == 0:
         return no_codes(vectors.shape[1])
-    pieces = -(-pieces // (2 * ROWS)) * 2 * ROWS
+    pieces = _padded(pieces)
     dims = min(vectors.shape[1], max(2 * pieces, _SMALL))
     book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng)
     blocks, starts = _packed(book.encode(vectors), offsets, items)

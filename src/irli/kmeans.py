@@ -91,9 +91,13 @@ def _shares(size: Tensor, count: int) -> Tensor:
 
 
 def _owners(vectors: Tensor, centroids: Tensor) -> Tensor:
+    """Return the nearest centroid of each vector (n,)."""
     offset = -centroids.square().sum(dim=1) / 2
-    parts = [
-        torch.addmm(offset, block, centroids.T).argmax(dim=1)
-        for block in torch.split(vectors, max(1, SCORES // len(centroids)))
-    ]
-    return torch.cat(parts)
+    owner = torch.empty(len(vectors), dtype=torch.int64)
+    size = max(1, SCORES // len(centroids))
+    scores = torch.empty(min(size, len(vectors)), len(centroids))  # one for all: else the heap
+    for start in range(0, len(vectors), size):  # grows by every block, with its owners behind it
+        block = vectors[start : start + size]
+        part = torch.addmm(offset, block, centroids.T, out=scores[: len(block)])
+        owner[start : start + size] = largest(part, 1)[1][:, 0]
+    return owner

@@ -63,10 +63,14 @@ def placed(
         part = slice(start, start + _BLOCK)
         affinity += labels[part].T @ np.exp(router.log_probabilities(rows[part]))
 
-    def rank(items: NDArray[np.int64], count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        best = np.argsort(-affinity[items], axis=1, kind="stable")[:, :count].astype(np.int32)
-        values = np.take_along_axis(affinity[items], best[:, :2], axis=1)
-        return best, values[:, 0] - values[:, -1]
+    def rank(
+        items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        buckets = np.arange(partition.buckets) if among is None else among
+        table = affinity[np.ix_(items, buckets)]
+        order = np.argsort(-table, axis=1, kind="stable")[:, :count]
+        values = np.take_along_axis(table, order[:, :2], axis=1)
+        return buckets[order].astype(np.int32), values[:, 0] - values[:, -1]
 
     loads = partition.loads()
     entries = int(loads.sum()) + labels.shape[1]

@@ -18,7 +18,7 @@ from irli.routing import largest as largest_of
 from irli.routing import sum_of_exps
 from irli.threads import run_all
 
-SCORES = 1 << 21  # of a block of rows: they stay in the cache
+SCORES = 1 << 22  # of a block of rows: they stay in the cache
 _GROUPS = 256  # columns j, j + 256, j + 512, ... of a row are a group
 _MOST = _GROUPS // 2  # of the largest that the groups help to find
 _PART = 64  # rows for a thread at a time

@@ -11,11 +11,13 @@ from threadpoolctl import threadpool_limits
 
 from irli.checks import check_int
 from irli.compiled import kernel
+from irli.lanes import LANES, lowest_bit, reaching
 from irli.progress import Progress, track
 from irli.threads import run_all, thread_count
 
 # The scores of a tile stay in the cache between the product and the selection.
-_QUERIES, _ITEMS = 512, 4096
+_QUERIES, _ITEMS = 512, 64 * LANES
+_BIT = np.uint32(1)
 
 
 def exact_neighbors(
@@ -57,45 +59,59 @@ def exact_neighbors(
     found = np.full((len(queries), check_int("k", k, at_least=1)), -1)
     if rows is None:
         rows = np.full(len(queries), -1)
-    # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2
-    penalty = np.zeros(len(base), dtype=np.float32)
-    if metric == "l2":
-        np.einsum("ij,ij->i", base, base, out=penalty)
-        penalty /= 2
+    offset = np.zeros(len(base), dtype=np.float32)
+    if metric == "l2":  # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2
+        np.einsum("ij,ij->i", base, base, out=offset)
+        offset /= -2
     parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
     threads = thread_count(threads)
     with threadpool_limits(1, user_api="blas"):  # a block for each thread, not threads for a block
         for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
             jobs = [
-                partial(_find, queries[part], base, penalty, rows[part], found[part])
+                partial(_find, queries[part], base, offset, rows[part], found[part])
                 for part in parts[first : first + threads]
             ]
             run_all(jobs, threads)
     return found
 
 
-def _find(block: Any, base: Any, penalty: Any, skip: Any, found: Any) -> None:
+def _find(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
     """Fill `found` with the nearest of each query of a block, tile by tile of the base."""
+    count, dim = queries.shape
+    width = min(_ITEMS, -(-len(base) // LANES) * LANES)
+    block = np.ones((count, dim + 1), dtype=np.float32)  # a product adds the offset, too
+    block[:, :dim] = queries
+    tile = np.zeros((width, dim + 1), dtype=np.float32)
+    scores = np.empty((count, width), dtype=np.float32)
     value = np.full(found.shape, -np.inf, dtype=np.float32)
-    for low in range(0, len(base), _ITEMS):
-        scores = block @ base[low : low + _ITEMS].T
-        _keep_best(scores, penalty[low : low + _ITEMS], low, skip, value, found)
+    for low in range(0, len(base), width):
+        part = base[low : low + width]
+        tile[: len(part), :dim] = part
+        tile[: len(part), dim] = offset[low : low + width]
+        tile[len(part) :, dim] = -np.inf
+        np.matmul(block, tile.T, out=scores)
+        _keep_best(scores, low, skip, value, found)
 
 
 @kernel
-def _keep_best(scores: Any, penalty: Any, low: int, skip: Any, value: Any, found: Any) -> None:
+def _keep_best(scores: Any, low: int, skip: Any, value: Any, found: Any) -> None:
     """Put the largest scores of each row among the best so far, largest first; ties by column."""
     last = found.shape[1] - 1
     for row in range(len(scores)):
         weakest = value[row, last]
-        for column in range(scores.shape[1]):
-            score = scores[row, column] - penalty[column]
-            if score > weakest and low + column != skip[row]:
-                place = last
-                while place > 0 and value[row, place - 1] < score:
-                    value[row, place] = value[row, place - 1]
-                    found[row, place] = found[row, place - 1]
-                    place -= 1
-                value[row, place] = score
-                found[row, place] = low + column
-                weakest = value[row, last]
+        address = scores.ctypes.data + row * scores.strides[0]
+        for start in range(0, scores.shape[1], LANES):
+            bits = reaching(address + 4 * start, weakest)
+            while bits != 0:
+                column = start + lowest_bit(bits)
+                bits &= bits - _BIT
+                score = scores[row, column]
+                if score > weakest and low + column != skip[row]:
+                    place = last
+                    while place > 0 and value[row, place - 1] < score:
+                        value[row, place] = value[row, place - 1]
+                        found[row, place] = found[row, place - 1]
+                        place -= 1
+                    value[row, place] = score
+                    found[row, place] = low + column
+                    weakest = value[row, last]

@@ -125,7 +125,8 @@ class RouterNetwork(nn.Module):
             return
         means = (centroids - self.centre) / self.scale
         width = self.linear.out_features
-        _, _, directions = torch.linalg.svd(means - means.mean(dim=0), full_matrices=True)
+        apart = (means - means.mean(dim=0)).double()
+        directions = torch.linalg.eigh(apart.T @ apart).eigenvectors.T.flip(0).to(means.dtype)
         self.linear.weight.copy_(directions[:width])
         weight = torch.zeros_like(self.out.weight)
         weight[:, :width] = means @ directions[:width].T

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK = 4096  # items ranked at once when most of their ranking is needed
+_BLOCK = 4096  # items that look for room at a time
 _KEPT = 64  # best buckets kept of each f: the rest have next to no chance of being probed
 _FEWER, _ROOM = 32, 3 << 30  # but down to so few where all of them would take more than 3 GB
 
@@ -24,11 +24,12 @@ class Ranking(Protocol):
     """The affinity of items, seen as their best buckets."""
 
     def __call__(
-        self, items: NDArray[np.int64], count: int
+        self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the best buckets, best first (n, count), and how decided each item is.
 
-        Fewer than `count` are padded with -1; all B of them are there if `count` is B.
+        Fewer than `count` are padded with -1. The best of the buckets `among`, if given, are all
+        there; of all buckets only those that are likely to be probed need to be.
         """
         ...
 
@@ -118,8 +119,8 @@ def bounded(
 ) -> NDArray[np.int32]:
     """Put each item into the best of its buckets that holds fewer than `limit`.
 
-    The most decided items choose first. Who finds all of its best `choices` full looks further
-    down its ranking, as far as it takes.
+    The most decided items choose first. Who finds all of its best `choices` full chooses after
+    them, among the buckets that have room.
 
     Parameters
     ----------
@@ -139,13 +140,13 @@ def bounded(
     best, decided = rank(np.arange(items), choices)
     waiting = np.argsort(-decided, kind="stable")
     _place_bounded(waiting, waiting, best, limit, loads, taken, chosen)
-    waiting = waiting[chosen[waiting] < 0]
-    while len(waiting) and choices < len(loads):
-        choices = min(4 * choices, len(loads))
-        for block in _blocks(waiting):
-            best, _ = rank(block, choices)
-            _place_bounded(block, np.arange(len(block)), best, limit, loads, taken, chosen)
-        waiting = waiting[chosen[waiting] < 0]
+    for block in _blocks(waiting[chosen[waiting] < 0]):
+        asked = 0
+        while len(block) != asked and (loads < limit).any():  # or nobody found a place any more
+            asked = len(block)
+            best, _ = rank(block, max(2, choices), np.flatnonzero(loads < limit))
+            _place_bounded(block, np.arange(asked), best, limit, loads, taken, chosen)
+            block = block[chosen[block] < 0]
     return chosen
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from irli.checks import check_float, check_int
+from irli.codes import most_pieces
 from irli.config import Recipe, buckets_by_time, points_by_time
 from irli.errors import InvalidParameter
 from irli.partition import kept_buckets
@@ -168,7 +169,7 @@ def shard_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     features = recipe.linear + recipe.hidden
     routers = features * (costs.dim + features + recipe.buckets)
     entries = recipe.repetitions * recipe.buckets_per_item * items
-    pieces = min(costs.dim, 64) if recipe.pieces is None else recipe.pieces
+    pieces = most_pieces(costs.dim) if recipe.pieces is None else recipe.pieces
     codes = entries * pieces / 2  # 4 bits each
     numbers = entries + recipe.repetitions * routers
     return 4 * items * costs.dim + _ID * items + _ENTRY * numbers + codes

@@ -53,15 +53,20 @@ def _nearest_with_room(
 ) -> Partition:
     size = max(1, SCORES // len(centroids))
 
-    def rank(items: NDArray[np.int64], count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        best = np.empty((len(items), count), dtype=np.int32)
+    def rank(
+        items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        buckets = np.arange(len(centroids)) if among is None else among
+        chosen = centroids if among is None else centroids[among]
+        there = min(count, len(chosen))
+        best = np.full((len(items), count), -1, dtype=np.int32)
         decided = np.empty(len(items), dtype=np.float32)
         for start in range(0, len(items), size):
-            block = items[start : start + size]
-            points = torch.from_numpy(np.asarray(vectors[block]))
-            buckets, values = nearest_centroids(points, centroids, count)
-            best[start : start + size] = buckets
-            decided[start : start + size] = values[:, 0] - values[:, min(1, count - 1)]
+            part = slice(start, start + size)
+            points = torch.from_numpy(np.asarray(vectors[items[part]]))
+            places, values = nearest_centroids(points, chosen, there)
+            best[part, :there] = buckets[places.numpy()]
+            decided[part] = values[:, 0] - values[:, min(1, there - 1)]
         return best, decided
 
     loads = np.zeros(len(centroids), dtype=np.int64)
