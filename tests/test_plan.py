@@ -24,7 +24,7 @@ COSTS = Costs(
     prepare=(1e-9, 0.0),
     learn=(0.0, 1e-9, 0.0, 0.0, 0.0),
     finish=(0.0, 0.0, 0.0),
-    search=(0.0, 0.0, 1e-9, 0.0),
+    search=(0.0, 0.0, 0.0, 1e-9, 0.0),
     merge=(0.0, 0.0),
     base_bytes=400 << 20,
     probes=8.0,
@@ -112,6 +112,7 @@ def test_costs_are_found_again(costs: list[float], seed: int) -> None:
 
 def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plancosts, "_BUILDS", ((400, 8, 2, 2), (800, 16, 2, 1)))
+    monkeypatch.setattr(plancosts, "_SEARCHED", (0, 1))
     monkeypatch.setattr(plancosts, "_ENLARGED", 2)
     monkeypatch.setattr(plancosts, "_BATCH", 16)
     costs = plancosts.measured(6, irli.recipe(epoch_size=256))
@@ -147,5 +148,8 @@ def test_bad_costs(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(FormatError, match="Remove it"):
             Costs.load(path)
+    dataclasses.replace(COSTS, search=COSTS.search[1:]).save(path)
+    with pytest.raises(FormatError, match="another version"):
+        Costs.load(path)
     with pytest.raises(InvalidParameter, match="recipe 'paper'"):
         plan(COSTS, irli.recipe("paper"), ONE, items=1000)

@@ -143,12 +143,13 @@ class Affinity:
         run_all(jobs, torch.get_num_threads())
 
     @torch.no_grad()
-    def _best(self, lift: bool) -> tuple[NDArray[np.int32], Floats, Floats]:
+    def _best(self, lift: bool) -> tuple[NDArray[Any], Floats, Floats]:
         """Return the best buckets of f for each asker (a, kept), their chances, and what a chance
         of each bucket counts (B,)."""
         buckets = self.network.buckets
         kept = min(kept_buckets(len(self.askers)), buckets)
-        best = np.empty((len(self.askers), kept), dtype=np.int32)
+        narrow = buckets <= 1 << 16  # what is kept of all items is most of what learning takes
+        best = np.empty((len(self.askers), kept), dtype=np.uint16 if narrow else np.int32)
         chance = np.empty((len(self.askers), kept), dtype=np.float32)
         marginal = torch.zeros(buckets, device=self.network.device)
         for part, block in self.askers.blocks(max(1, SCORES // buckets)):

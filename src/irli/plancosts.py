@@ -31,6 +31,7 @@ from irli.config import Recipe
 from irli.errors import FormatError
 from irli.problem import Held
 from irli.progress import Progress, track
+from irli.searching import Explanation
 from irli.vectors import SearchResult, VectorIndex
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,10 @@ _HELD = 500  # queries that are held out and answered exactly
 _SMALL = 32_768  # so many training queries are all drawn in an epoch, of more only half
 _SAMPLE = 64  # k-means looks at so many vectors for each bucket
 _KMEANS = 10  # times
-_ENLARGED = 12  # copies of each item in the index that searches are measured on: out of all caches
+_ENLARGED = (
+    12  # copies of each item in the indexes that searches are measured on: out of all caches
+)
+_APART = 0.3  # how far these lie from each other: within a bucket, but no equals
 _BATCH = 128  # queries
 _REPEATS = 2
 # (items, buckets, epochs, epochs between re-partitions): small, but enough for codes, and chosen so
@@ -51,11 +55,13 @@ _BUILDS = (
     (16_000, 512, 2, 2),
     (32_000, 256, 4, 4),
     (12_000, 1024, 2, 1),
-    (24_000, 1024, 4, 2),  # the last one is also searched
+    (24_000, 1024, 4, 2),
 )
+_SEARCHED = (2, 6)  # of these builds: with few buckets and with many
 _PROBES = (1, 8, 32)
 _FEW = 20  # exact distances
 _MERGES = 50
+_UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,10 @@ class Costs:
         """Read what `save` wrote."""
         try:
             said = json.loads(path.read_text())
-            lists = ("prepare", "learn", "finish", "search", "merge")
-            return cls(**(said | {name: tuple(said[name]) for name in lists}))
+            costs = cls(**(said | {name: tuple(said[name]) for name in _UNITS}))
+            if any(len(getattr(costs, name)) != count for name, count in _UNITS.items()):
+                raise ValueError("the kinds of work are those of another version")
+            return costs
         except (ValueError, TypeError, KeyError) as error:
             raise FormatError(
                 f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: "
@@ -130,12 +138,12 @@ def learn_work(items: int, recipe: Recipe) -> list[float]:
 
 def finish_work(items: int, recipe: Recipe) -> list[float]:
     """Shards, items to write with their codes, and buckets."""
-    return [1, items * recipe.repetitions, recipe.repetitions * recipe.buckets]
+    return [1, items, recipe.repetitions * recipe.buckets]
 
 
 def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int = 1) -> list[float]:
-    """For one query: calls, buckets to score, entries to read, exact distances."""
-    return [1 / queries, recipe.repetitions * recipe.buckets, scanned, candidates]
+    """For one query: calls, the query itself, buckets to score, entries to read, distances."""
+    return [1 / queries, 1, recipe.repetitions * recipe.buckets, scanned, candidates]
 
 
 # --- what it costs -------------------------------------------------------------------------------
@@ -144,7 +152,8 @@ def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int 
 def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
     """Measure the costs for vectors of `dim` dimensions: a minute or two on an idle machine."""
     rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
-    index = VectorIndex()
+    indexes: list[VectorIndex] = []
+    base_bytes = 0
     with tempfile.TemporaryDirectory() as folder:
         for items, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
             chosen = dataclasses.replace(
@@ -160,7 +169,9 @@ def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int 
                 start = process_time()
                 step(job, 0, *more)
                 rows[name].append((work, process_time() - start))
-            index = VectorIndex.from_folder(storage.read_folder(job.index(0)))
+            indexes.append(VectorIndex.from_folder(storage.read_folder(job.index(0))))
+            base_bytes = base_bytes or _resident()  # with the fewest items
+    index = indexes[-1]
     index.tune(0.95, 10)
     queries = skewed(200, dim, seed, part=1)
     told = index.explain(queries)
@@ -169,9 +180,9 @@ def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int 
         dim=dim,
         recipe=recipe.name,
         **{name: _fitted(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
-        search=_search_costs(index, dim, seed),
+        search=_search_costs([indexes[place] for place in _SEARCHED], told, dim, seed),
         merge=_merge_cost(),
-        base_bytes=_resident(),
+        base_bytes=base_bytes,
         probes=float(told.probed.mean()),
         candidates=float(told.candidates.mean()),
         distinct=float(seen.candidates.sum() / max(1, seen.scanned.sum())),
@@ -208,20 +219,22 @@ def _fitted(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[floa
     return tuple(float(value) for value in solution / size)
 
 
-def _search_costs(index: VectorIndex, dim: int, seed: int) -> tuple[float, ...]:
-    """Measure searches of an index whose vectors are in no cache."""
-    large = _enlarged(index)
+def _search_costs(
+    indexes: list[VectorIndex], told: Explanation, dim: int, seed: int
+) -> tuple[float, ...]:
+    """Measure searches of indexes whose vectors are in no cache."""
     queries = skewed(_BATCH, dim, seed, part=2)
-    most = index.defaults.candidates or 10 * _FEW
+    usual = max(_FEW, round(float(told.candidates.mean())))
     work, seconds = [], []
-    for probes in _PROBES:
-        for candidates in (_FEW, most, 4 * most):
-            chosen: dict[str, Any] = {"probes": probes, "candidates": candidates}
-            told = large.explain(queries, **chosen)
-            read, exact = float(told.scanned.mean()), float(told.candidates.mean())
-            for count in (1, _BATCH):
-                work.append(search_work(index.recipe, read, exact, count))
-                seconds.append(_best_time(large, queries, count, chosen))
+    for large in map(_enlarged, indexes):
+        for probes in _PROBES:
+            for candidates in (_FEW, 2 * usual, 8 * usual):
+                chosen: dict[str, Any] = {"probes": probes, "candidates": candidates}
+                seen = large.explain(queries, **chosen)
+                read, exact = float(seen.scanned.mean()), float(seen.candidates.mean())
+                for count in (1, _BATCH):
+                    work.append(search_work(large.recipe, read, exact, count))
+                    seconds.append(_best_time(large, queries, count, chosen))
     return _fitted(work, seconds)
 
 
@@ -249,7 +262,7 @@ def _enlarged(index: VectorIndex) -> VectorIndex:
     rng = np.random.default_rng(0)
     many = np.concatenate(
         [
-            vectors + 0.01 * rng.standard_normal(size=vectors.shape, dtype=np.float32)
+            vectors + _APART * rng.standard_normal(size=vectors.shape, dtype=np.float32)
             for _ in range(_ENLARGED)
         ]
     )
