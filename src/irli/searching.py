@@ -31,10 +31,12 @@ from irli.frozen import (
     Scratch,
     make_scratch,
 )
+from irli.locality import FEWEST, near_together
 from irli.routing import route
 from irli.threads import Reserve, run_all
 
 _PER_ANSWER = 8  # candidates for each wanted item, where nobody says how many
+_CACHE = 1 << 21  # bytes: smaller indexes lie in the cache, whatever is asked
 _PIECES = 4  # pieces of a batch for each thread: the last thread waits for a quarter at most
 
 
@@ -184,6 +186,7 @@ class Searcher:
         self.frozen = frozen = Frozen(**fields)
         self._seats: Reserve[Seat] = Reserve(lambda: make_seat(frozen))
         self._shape = frozen.vectors.shape[1:]
+        self._large = frozen.vectors.nbytes > _CACHE
 
     def search(
         self,
@@ -199,6 +202,22 @@ class Searcher:
         Without `ids`, which must be a read-only array, the rows of the items are returned, and
         with the PLAIN `form` the distances of the kernels.
         """
+        if len(queries) >= FEWEST and self._large:
+            order = near_together(queries)
+            back = np.argsort(order)
+            distances, items = self._search(queries[order], plan, allowed, ids, form, threads)
+            return distances[back], items[back]
+        return self._search(queries, plan, allowed, ids, form, threads)
+
+    def _search(
+        self,
+        queries: NDArray[np.float32],
+        plan: Plan,
+        allowed: NDArray[np.bool_],
+        ids: NDArray[np.int64],
+        form: int,
+        threads: int,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         count = len(queries)
         queries, allowed = read_only(queries), read_only(allowed)
         distances = np.empty((count, plan.k), dtype=np.float32)

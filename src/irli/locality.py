@@ -1,0 +1,45 @@
+"""An order for a batch of queries: those near each other one after the other.
+
+Near queries probe the same buckets, which then are still in the cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.routing import multiply
+
+_MARKS = 64  # queries that the others are grouped around
+_DIMS = 64  # dimensions that are enough to tell who is near whom
+
+FEWEST = 8 * _MARKS  # queries from which on an order is worth its time
+
+
+def near_together(queries: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return an order (n,) of queries (n, d) in which near ones follow each other.
+
+    Examples
+    --------
+    >>> queries = np.array([[0.0], [9.0], [0.1], [9.1]], dtype=np.float32)
+    >>> near_together(queries)
+    array([0, 2, 1, 3])
+    """
+    points = np.ascontiguousarray(queries[:, :: -(-queries.shape[1] // _DIMS)])
+    marks = np.ascontiguousarray(points[:: -(-len(points) // _MARKS)].T)
+    offset = -np.square(marks).sum(axis=0) / 2
+    scores = np.empty((len(points), len(offset)), dtype=np.float32)
+    multiply(points, marks, offset, scores)  # the largest is that of the nearest mark
+    place = _chained(marks.T @ marks + offset)
+    return np.argsort(place[scores.argmax(axis=1)], kind="stable")
+
+
+def _chained(scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the places of marks in a chain: each is followed by the nearest that is left."""
+    place = np.zeros(len(scores), dtype=np.int64)
+    last = 0
+    for link in range(1, len(scores)):
+        scores[:, last] = -np.inf
+        last = int(scores[last].argmax())
+        place[last] = link
+    return place
