@@ -179,7 +179,7 @@ def worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     """Return the private memory of the largest step of a shard's build."""
     queries = min(items, recipe.training_points)
     pairs = queries * recipe.neighbors
-    kept = kept_buckets(items) * (4 + 4)  # of each item, with their chances
+    kept = kept_buckets(items) * (2 + 4)  # of each item, with their chances
     return (
         costs.base_bytes
         + 4 * items * costs.dim
@@ -194,7 +194,7 @@ def _build_seconds(costs: Costs, recipe: Recipe, own: int, shards: int, places: 
     """Return the time of all steps: shards take turns, and so do repetitions, where they must."""
     prepare = _seconds(costs.prepare, prepare_work(own, recipe))
     learn = _seconds(costs.learn, learn_work(own, recipe))
-    finish = _seconds(costs.finish, finish_work(own, recipe))
+    finish = _seconds(costs.finish, finish_work(own))
     turns = math.ceil(shards / places)
     if recipe.boost or recipe.trunk == "shared" or recipe.repetitions == 1:
         return turns * (prepare + recipe.repetitions * learn + finish)

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _HELD = 500  # queries that are held out and answered exactly
 _SMALL = 32_768  # so many training queries are all drawn in an epoch, of more only half
+_CODED = 32_768  # items that codewords are learned from, at most
 _SAMPLE = 64  # k-means looks at so many vectors for each bucket
 _KMEANS = 10  # times
 _ENLARGED = (
@@ -53,7 +54,7 @@ _BUILDS = (
     (8_000, 512, 6, 6),
     (16_000, 128, 4, 2),
     (16_000, 512, 2, 2),
-    (32_000, 256, 4, 4),
+    (64_000, 256, 4, 4),
     (12_000, 1024, 2, 1),
     (24_000, 1024, 4, 2),
 )
@@ -136,9 +137,9 @@ def learn_work(items: int, recipe: Recipe) -> list[float]:
     ]
 
 
-def finish_work(items: int, recipe: Recipe) -> list[float]:
-    """Shards, items to write with their codes, and buckets."""
-    return [1, items, recipe.repetitions * recipe.buckets]
+def finish_work(items: int) -> list[float]:
+    """Shards, items that codewords are learned from, and items to write with their codes."""
+    return [1, min(items, _CODED), items]
 
 
 def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int = 1) -> list[float]:
@@ -163,7 +164,7 @@ def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int 
             steps: list[tuple[str, Callable[..., None], list[Any], list[float]]] = [
                 ("prepare", clusterbuild.prepare, [], prepare_work(items, job.recipe)),
                 ("learn", clusterbuild.learn, [[0]], learn_work(items, job.recipe)),
-                ("finish", clusterbuild.finish, [], finish_work(items, job.recipe)),
+                ("finish", clusterbuild.finish, [], finish_work(items)),
             ]
             for name, step, more, work in steps:
                 start = process_time()
