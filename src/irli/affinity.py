@@ -26,8 +26,8 @@ from irli.problem import Sparse
 from irli.threads import run_all
 
 _BLOCK = 2048  # queries asked at once about items without vectors
-_PART = 512  # items for a thread at a time
-_NOTHING = np.empty((0, 0), dtype=np.float32)
+_PART = 128  # items for a thread at a time
+_NOTHING = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 _ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
 _NEXT_TO_NONE = np.float32(1e-15)  # what a bucket has at least once it was named
 _LEAST = np.float32(1e-20)  # below, numbers would be so small that processors take long over them
@@ -97,7 +97,7 @@ class Affinity:
             size = max(1, SCORES // self.network.buckets)
             for start in range(0, len(items), size):
                 part = slice(start, start + size)
-                others = self._others(items[part], buckets)
+                others = self._others(items[part], buckets, count)
                 self._rank(items[part], buckets, others, best[part], decided[part])
         return best, decided
 
@@ -105,7 +105,7 @@ class Affinity:
         self,
         items: NDArray[np.int64],
         buckets: NDArray[np.int64],
-        others: Floats,
+        others: Best,
         best: NDArray[np.int32],
         decided: Floats,
     ) -> None:
@@ -118,9 +118,9 @@ class Affinity:
             part = slice(start, start + _PART)
             _rank(
                 items[part],
-                buckets,
                 allowed,
-                others[part],
+                others[0][part],
+                others[1][part],
                 self.held,
                 self.own_weight,
                 csr.indptr,
@@ -166,12 +166,19 @@ class Affinity:
         return best, chance, np.ones(buckets, dtype=np.float32)
 
     @torch.no_grad()
-    def _others(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Floats:
-        """Return how well these buckets suit some items by f alone (n, buckets): 1 for the best."""
+    def _others(self, items: NDArray[np.int64], buckets: NDArray[np.int64], count: int) -> Best:
+        """Return the best of these buckets for some items by f alone (n, count), and how well they
+        suit: 1 for the best of all."""
+        suit = self._suit(items, buckets)
+        values, places = largest(suit, min(count, len(buckets)))
+        values /= values[:, :1].clamp(min=1e-30)
+        return buckets[places.numpy()].astype(np.int32), values.numpy()
+
+    def _suit(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Tensor:
+        """Return how well these buckets suit some items by f alone (n, buckets)."""
         if self.own:
             logits = self._scores(items)[:, buckets]
-            suit: Floats = (logits - logits.amax(dim=1, keepdim=True)).exp_().numpy()
-            return suit
+            return (logits - logits.amax(dim=1, keepdim=True)).exp_()
         csr = self.wanted_by
         few = np.minimum(np.diff(csr.indptr)[items], _ASKED)
         entry = np.concatenate(
@@ -185,7 +192,7 @@ class Affinity:
             part = slice(start, start + _BLOCK)
             scores = self._scores(csr.indices[entry[part]].astype(np.int64))
             np.add.at(suit, item[part], self._chance(torch.softmax(scores, dim=1))[:, buckets])
-        return suit
+        return torch.from_numpy(suit)
 
     def _scores(self, askers: NDArray[np.int64]) -> Tensor:
         batch = self.askers.take(askers).to(self.network.device)
@@ -223,9 +230,9 @@ def _add(
 @kernel
 def _rank(
     items: Any,
-    buckets: Any,
     allowed: Any,
     others: Any,
+    suit: Any,
     held: Any,
     own_weight: Any,
     indptr: Any,
@@ -237,7 +244,7 @@ def _rank(
     ranking: Any,
     decided: Any,
 ) -> None:
-    """Rank for each item the kept among `buckets` and, if `others` has rows, then the rest."""
+    """Rank for each item the kept buckets that are allowed, and then the `others`."""
     affinity = np.zeros(len(allowed), dtype=np.float32)
     touched = np.arange(len(allowed)).astype(np.int32)
     wanted = ranking.shape[1]
@@ -263,10 +270,10 @@ def _rank(
             )
         count = _only(affinity, touched, count, allowed)
         if len(others) > 0:
-            for j in range(len(buckets)):
-                if affinity[buckets[j]] == 0:
-                    affinity[buckets[j]] = max(others[row, j], _LEAST) * _NEXT_TO_NONE
-                    touched[count] = buckets[j]
+            for j in range(others.shape[1]):
+                if affinity[others[row, j]] == 0:
+                    affinity[others[row, j]] = max(suit[row, j], _LEAST) * _NEXT_TO_NONE
+                    touched[count] = others[row, j]
                     count += 1
         value[:] = -1
         ranking[row] = -1
