@@ -167,3 +167,17 @@ def test_bad_arguments(index: VectorIndex, arguments: dict[str, Any], name: str)
     with pytest.raises(IrliError, match=f"'{name}' parameter"):
         index.tune(**arguments)
     assert index.defaults == before
+
+
+def test_what_takes_too_long_is_not_tried_to_the_end() -> None:
+    class Slow:
+        asked = 0
+
+        def recall(self, parameters: Any) -> tuple[float, float]:
+            self.asked += 1
+            return 0.0, float(self.asked)
+
+    trial = Slow()
+    _, reached = tuning._cheapest(trial, tuning._by_threshold, 0.9, bound=3.5)  # type: ignore[arg-type]
+    assert not reached
+    assert trial.asked == 4

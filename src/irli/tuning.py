@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from time import perf_counter
 from typing import NamedTuple
 
@@ -22,9 +24,10 @@ log = logging.getLogger(__name__)
 _STRIDES = 16  # from the least work to all of it
 _STEPS = 6  # of a bisection within a stride
 _REPEATS = 3  # of a timing
+_SHORT = 0.2  # seconds that a trial may always take
 _VOTING = 3  # repetitions from which on scores choose the candidates
 _CANDIDATES = (4, 16, 64, 256, 1024)  # how many, in multiples of k
-_CODED = (2, 3, 5, 8, 12, 20, 40)  # the same where codes choose them
+_CODED = (40, 20, 12, 8, 5, 3, 2)  # the same where codes choose them: who asks most comes far
 _LEAST = 1e-5  # the least threshold by which candidates are gathered
 
 
@@ -45,16 +48,22 @@ def tune(searcher: Searcher, held: Held, metric: str, recall: float, k: int) -> 
     k = min(k, len(vectors))
     truth = exact_neighbors(held.queries, vectors, k, metric, rows=held.rows)
     trial = _Trial(searcher, held, truth)
-    outcomes: list[Tuned] = []
+    good: list[Tuned] = []
+    failed: list[tuple[float, SearchParameters]] = []
+    bound = math.inf  # seconds that are too many, since another family needs half as many
     for families in _families(searcher, k):
         for family in families:
-            parameters, reached = _cheapest(trial, family, recall)
-            found, seconds = trial.recall(parameters), trial.seconds(parameters)
-            outcomes.append(Tuned(parameters, found, seconds, reached))
-        good = [outcome for outcome in outcomes if outcome.reached]
+            parameters, reached = _cheapest(trial, family, recall, bound)
+            found, took = trial.recall(parameters)
+            if reached:
+                good.append(Tuned(parameters, found, trial.seconds(parameters), True))
+                bound = min(bound, max(2 * took, _SHORT))
+            else:
+                failed.append((found, parameters))
         if good:
             return min(good, key=lambda outcome: outcome.seconds)
-    best = max(outcomes, key=lambda outcome: outcome.recall)
+    found, parameters = max(failed, key=itemgetter(0))
+    best = Tuned(parameters, found, trial.seconds(parameters), False)
     log.warning(
         "tune: recall %.3f at k=%d is out of reach; the best is %.3f, which is now the default. "
         "Ask for less, or learn with more buckets per item or repetitions.",
@@ -73,7 +82,7 @@ def _families(searcher: Searcher, k: int) -> Iterator[list[Family]]:
     """Yield families to compare, and others in case that none of these reaches the recall."""
     repetitions, buckets = searcher.frozen.bias.shape
     if searcher.frozen.coded.blocks.size:
-        yield [_by_threshold, *(partial(_by_codes, factor * k) for factor in _CODED)]
+        yield [*(partial(_by_codes, factor * k) for factor in _CODED), _by_threshold]
     if repetitions >= _VOTING:
         yield [partial(_by_score, factor * k) for factor in _CANDIDATES]
     yield [_by_threshold, partial(_by_probes, buckets)]
@@ -95,21 +104,27 @@ def _by_probes(buckets: int, dial: float) -> SearchParameters:
     return SearchParameters(probes=max(1, round(buckets**dial)))
 
 
-def _cheapest(trial: _Trial, family: Family, recall: float) -> tuple[SearchParameters, bool]:
+def _cheapest(
+    trial: _Trial, family: Family, recall: float, bound: float
+) -> tuple[SearchParameters, bool]:
     """Find the least work that reaches `recall`: more work never finds less.
 
-    Strides come from the cheap side, so that all items are scanned only if nothing less will do.
+    Strides come from the cheap side, so that all items are scanned only if nothing less will do,
+    and end where they take longer than `bound`.
     """
     for stride in range(_STRIDES + 1):
         high = stride / _STRIDES
-        if trial.recall(family(high)) >= recall:
+        found, took = trial.recall(family(high))
+        if found >= recall:
             break
+        if took > bound:
+            return family(high), False
     else:
         return family(1.0), False
     low = max(0.0, high - 1 / _STRIDES)
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if trial.recall(family(middle)) >= recall:
+        if trial.recall(family(middle))[0] >= recall:
             high = middle
         else:
             low = middle
@@ -125,8 +140,10 @@ class _Trial:
         self.rows = np.asarray(held.rows)
         self.truth = truth
 
-    def recall(self, parameters: SearchParameters) -> float:
-        """Return the share of true neighbours found; a query never counts as its own.
+    def recall(self, parameters: SearchParameters) -> tuple[float, float]:
+        """Return the share of true neighbours found, and the seconds that it took on all threads.
+
+        A query never counts as its own neighbour.
 
         Of base vectors and of given queries, whichever share is less: the many that are easy must
         not make up for the few that matter.
@@ -134,13 +151,16 @@ class _Trial:
         k = self.truth.shape[1]
         selves = bool((self.rows >= 0).any())  # base vectors find themselves: one more is needed
         more = min(k + selves, len(self.searcher.frozen.vectors))
+        start = perf_counter()
         items = self._search(parameters, more, thread_count(None))
+        took = perf_counter() - start
         mine = items == self.rows[:, None]
         mine[~mine.any(axis=1), -1] = more > k
         items = np.where(mine, -1, items)
         hit = (self.truth[:, :, None] == items[:, None, :]).any(axis=2)
         kinds = [(self.truth >= 0) & kind[:, None] for kind in (self.rows >= 0, self.rows < 0)]
-        return min([float(hit[wanted].mean()) for wanted in kinds if wanted.any()], default=1.0)
+        shares = [float(hit[wanted].mean()) for wanted in kinds if wanted.any()]
+        return min(shares, default=1.0), took
 
     def seconds(self, parameters: SearchParameters) -> float:
         """Return the time of one query in a batch on one thread."""
