@@ -143,7 +143,7 @@ def test_lonely_items_are_ranked_by_their_own_vector() -> None:
 @pytest.mark.parametrize("kind", ["item", "queries", "both"])
 def test_only_the_best_of_each_f_are_kept(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """With fewer kept than there are buckets: the kept ones first, the rest by f(item)."""
-    monkeypatch.setattr(module, "kept_buckets", lambda askers: 5)
+    monkeypatch.setattr(module, "kept_buckets", lambda *_: 5)
     world = World(32, seed=2)
     rank = world.affinity(irli.recipe("default", affinity=kind))
     chance = world.chances(0.005)
@@ -177,7 +177,7 @@ def test_only_the_best_of_each_f_are_kept(monkeypatch: pytest.MonkeyPatch, kind:
 @pytest.mark.parametrize("rooms", [1, 2, 11])
 def test_among_some_buckets(monkeypatch: pytest.MonkeyPatch, kept: int, rooms: int) -> None:
     """The order of some buckets is theirs in the whole ranking, kept or not."""
-    monkeypatch.setattr(module, "kept_buckets", lambda askers: kept)
+    monkeypatch.setattr(module, "kept_buckets", lambda *_: kept)
     world = World(32, seed=4)
     rank = world.affinity(irli.recipe("default"))
     among = np.sort(np.random.default_rng(1).choice(32, rooms, replace=False))
@@ -287,7 +287,7 @@ def test_second_buckets_with_lift_are_ranked_at_all() -> None:
 def test_the_kept_come_first_and_the_rest_by_those_asked(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(module, "kept_buckets", lambda askers: 5)
+    monkeypatch.setattr(module, "kept_buckets", lambda *_: 5)
     world = Strange(32)
     chance = world.chances(0.0, lift=False)
     kept = np.zeros_like(chance)

@@ -20,12 +20,15 @@ from irli.locality import near_together
     st.integers(1, 300),
     st.integers(1, 200),
     st.sampled_from([0.0, 1e-30, 1.0, 1e30, 3e38]),
+    st.booleans(),
     st.integers(0, 2**32 - 1),
 )
-@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
-def test_every_query_is_there_once(count: int, dim: int, size: float, seed: int) -> None:
+@pytest.mark.filterwarnings("error")
+def test_every_query_is_there_once(
+    count: int, dim: int, size: float, angle: bool, seed: int
+) -> None:
     queries = np.random.default_rng(seed).uniform(-1, 1, (count, dim)) * size
-    order = near_together(queries.astype(np.float32))
+    order = near_together(queries.astype(np.float32), angle)
     np.testing.assert_array_equal(np.sort(order), np.arange(count))
 
 
@@ -33,6 +36,14 @@ def test_every_query_is_there_once(count: int, dim: int, size: float, seed: int)
 def test_clusters_are_taken_one_by_one(dim: int) -> None:
     planted = clusters(100, 8, dim=dim, spread=0.05, seed=1)
     owner = planted.owner[near_together(planted.points)]
+    assert np.count_nonzero(np.diff(owner)) == 7
+
+
+def test_by_angle_lengths_do_not_matter() -> None:
+    planted = clusters(100, 8, dim=6, spread=0.05, seed=3)
+    away = planted.points - planted.centres.mean(axis=0)
+    longer = np.random.default_rng(0).uniform(0.01, 100, (800, 1)).astype(np.float32)
+    owner = planted.owner[near_together(longer * away, angle=True)]
     assert np.count_nonzero(np.diff(owner)) == 7
 
 
@@ -46,6 +57,7 @@ def test_answers_are_those_of_the_given_order(
     index.save(tmp_path / "index")
     monkeypatch.setattr(searching, "FEWEST", 8)
     monkeypatch.setattr(searching, "_CACHE", 0)
+    monkeypatch.setattr(searching, "_AT_ONCE", 250)
     again = irli.load(tmp_path / "index").search(points, 5, probes=2, threads=threads)
     np.testing.assert_array_equal(again.ids, plain.ids)
     np.testing.assert_array_equal(again.distances, plain.distances)

@@ -74,7 +74,7 @@ class Affinity:
             wanted_by = 0 * wanted_by
             wanted_by.eliminate_zeros()
         self.wanted_by = wanted_by
-        self.best, self.chance, self.factor = self._best(recipe.lift)
+        self.best, self.chance, self.factor = self._best(recipe.lift, recipe.choices)
         if own:
             self.own_weight[np.diff(wanted_by.indptr) == 0] = _OWN_WEIGHT  # nobody else to ask
 
@@ -143,11 +143,11 @@ class Affinity:
         run_all(jobs, torch.get_num_threads())
 
     @torch.no_grad()
-    def _best(self, lift: bool) -> tuple[NDArray[Any], Floats, Floats]:
+    def _best(self, lift: bool, choices: int) -> tuple[NDArray[Any], Floats, Floats]:
         """Return the best buckets of f for each asker (a, kept), their chances, and what a chance
         of each bucket counts (B,)."""
         buckets = self.network.buckets
-        kept = min(kept_buckets(len(self.askers)), buckets)
+        kept = min(kept_buckets(len(self.askers), choices), buckets)
         narrow = buckets <= 1 << 16  # what is kept of all items is most of what learning takes
         best = np.empty((len(self.askers), kept), dtype=np.uint16 if narrow else np.int32)
         chance = np.empty((len(self.askers), kept), dtype=np.float32)

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from irli.routing import multiply
 
 _MARKS = 64  # queries that the others are grouped around
+_TINY = np.float32(1e-30)  # the least length
 _DIMS = 64  # dimensions that are enough to tell who is near whom
 
 FEWEST = 8 * _MARKS  # queries from which on an order is worth its time
 
 
-def near_together(queries: NDArray[np.float32]) -> NDArray[np.int64]:
+def near_together(queries: NDArray[np.float32], angle: bool = False) -> NDArray[np.int64]:
     """Return an order (n,) of queries (n, d) in which near ones follow each other.
+
+    With `angle`, near are those that point the same way, however long they are.
 
     Examples
     --------
@@ -26,11 +29,14 @@ def near_together(queries: NDArray[np.float32]) -> NDArray[np.int64]:
     array([0, 2, 1, 3])
     """
     points = np.ascontiguousarray(queries[:, :: -(-queries.shape[1] // _DIMS)])
-    marks = np.ascontiguousarray(points[:: -(-len(points) // _MARKS)].T)
-    offset = -np.square(marks).sum(axis=0) / 2
-    scores = np.empty((len(points), len(offset)), dtype=np.float32)
-    multiply(points, marks, offset, scores)  # the largest is that of the nearest mark
-    place = _chained(marks.T @ marks + offset)
+    with np.errstate(over="ignore", invalid="ignore"):  # then the order is any, but an order
+        if angle:
+            points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), _TINY)
+        marks = np.ascontiguousarray(points[:: -(-len(points) // _MARKS)].T)
+        scores = np.empty((len(points), marks.shape[1]), dtype=np.float32)
+        offset = -np.square(marks).sum(axis=0) / 2
+        multiply(points, marks, offset, scores)  # the largest is that of the nearest mark
+        place = _chained(marks.T @ marks + offset)
     return np.argsort(place[scores.argmax(axis=1)], kind="stable")
 
 

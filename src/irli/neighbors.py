@@ -78,7 +78,7 @@ def exact_neighbors(
 def _find(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
     """Fill `found` with the nearest of each query of a block, tile by tile of the base."""
     count, dim = queries.shape
-    width = min(_ITEMS, -(-len(base) // LANES) * LANES)
+    width = max(LANES, min(_ITEMS, -(-len(base) // LANES) * LANES))
     block = np.ones((count, dim + 1), dtype=np.float32)  # a product adds the offset, too
     block[:, :dim] = queries
     tile = np.zeros((width, dim + 1), dtype=np.float32)

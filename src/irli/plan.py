@@ -179,7 +179,8 @@ def worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     """Return the private memory of the largest step of a shard's build."""
     queries = min(items, recipe.training_points)
     pairs = queries * recipe.neighbors
-    kept = kept_buckets(items) * (2 + 4)  # of each item, with their chances
+    place = (2 if recipe.buckets <= 1 << 16 else 4) + 4  # a bucket with its chance
+    kept = kept_buckets(items, recipe.choices) * place
     return (
         costs.base_bytes
         + 4 * items * costs.dim

@@ -138,7 +138,10 @@ def learn_work(items: int, recipe: Recipe) -> list[float]:
 
 
 def finish_work(items: int) -> list[float]:
-    """Shards, items that codewords are learned from, and items to write with their codes."""
+    """Shards, items that codewords are learned from, and items to write with their codes.
+
+    What more repetitions add to it is small beside what learning them takes.
+    """
     return [1, min(items, _CODED), items]
 
 
@@ -174,6 +177,8 @@ def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int 
             base_bytes = base_bytes or _resident()  # with the fewest items
     index = indexes[-1]
     index.tune(0.95, 10)
+    for place in _SEARCHED:
+        indexes[place].defaults = index.defaults  # the same kind of search
     queries = skewed(200, dim, seed, part=1)
     told = index.explain(queries)
     seen = index.explain(queries, probes=8, candidates=10**9)

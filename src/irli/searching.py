@@ -21,6 +21,7 @@ from irli.firstpass import fill_table
 from irli.frozen import (
     BLOCK,
     CODES,
+    COSINE,
     LOG_PROBABILITY,
     MOST_CANDIDATES,
     PLAIN,
@@ -37,6 +38,7 @@ from irli.threads import Reserve, run_all
 
 _PER_ANSWER = 8  # candidates for each wanted item, where nobody says how many
 _CACHE = 1 << 21  # bytes: smaller indexes lie in the cache, whatever is asked
+_AT_ONCE = 65_536  # queries that are put into an order: it takes memory
 _PIECES = 4  # pieces of a batch for each thread: the last thread waits for a quarter at most
 
 
@@ -202,12 +204,20 @@ class Searcher:
         Without `ids`, which must be a read-only array, the rows of the items are returned, and
         with the PLAIN `form` the distances of the kernels.
         """
-        if len(queries) >= FEWEST and self._large:
-            order = near_together(queries)
-            back = np.argsort(order)
-            distances, items = self._search(queries[order], plan, allowed, ids, form, threads)
-            return distances[back], items[back]
-        return self._search(queries, plan, allowed, ids, form, threads)
+        count = len(queries)
+        distances = np.empty((count, plan.k), dtype=np.float32)
+        items = np.empty((count, plan.k), dtype=np.int64)
+        for start in range(0, count, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            asked = queries[part]
+            if len(asked) >= FEWEST and self._large:
+                order = near_together(asked, angle=form == COSINE)
+                found = self._search(asked[order], plan, allowed, ids, form, threads)
+                distances[part][order], items[part][order] = found
+            else:
+                found = self._search(asked, plan, allowed, ids, form, threads)
+                distances[part], items[part] = found
+        return distances, items
 
     def _search(
         self,

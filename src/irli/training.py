@@ -150,6 +150,7 @@ class Learner:
         if recipe.router == "warm" and centroids is not None:
             rows = rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
             pairs, queries = self._batch(np.sort(rows))
+            pairs = Pairs(*(part.cpu() for part in pairs))
             self.network.warm_start(centroids, self.problem.metric == "ip", pairs, queries)
         self.network.to(self.device)
         if recipe.buckets_per_item > 1:

@@ -54,6 +54,8 @@ def tune(searcher: Searcher, held: Held, metric: str, recall: float, k: int) -> 
     for families in _families(searcher, k):
         for family in families:
             parameters, reached = _cheapest(trial, family, recall, bound)
+            if good and not reached:
+                continue
             found, took = trial.recall(parameters)
             if reached:
                 good.append(Tuned(parameters, found, trial.seconds(parameters), True))
@@ -115,10 +117,10 @@ def _cheapest(
     for stride in range(_STRIDES + 1):
         high = stride / _STRIDES
         found, took = trial.recall(family(high))
-        if found >= recall:
-            break
         if took > bound:
             return family(high), False
+        if found >= recall:
+            break
     else:
         return family(1.0), False
     low = max(0.0, high - 1 / _STRIDES)
