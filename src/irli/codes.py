@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.compiled import aligned, arithmetic, kernel
+from irli.compiled import arithmetic, empty_at_line, kernel
 from irli.frozen import Coded
 from irli.lanes import LANES, ROWS, WORDS
+from irli.mapped import let_go
 
 _ITERATIONS = 8
 _PASSES = 3  # over the pieces of a vector, each choice knowing the others
@@ -48,6 +49,7 @@ class Codebook(NamedTuple):
             block = np.asarray(vectors[low : low + _BLOCK])
             along = self._along(block)
             _assign(self.coordinates(block), along, self.words, self.eta, codes[low : low + _BLOCK])
+        let_go(vectors)
         return codes
 
     def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -311,9 +313,11 @@ def _packed(
     starts = np.empty_like(offsets)
     starts[:, 1:] = ends
     starts[:, 0] = np.concatenate([[0], ends[:-1, -1]])
-    blocks = np.zeros((int(ends[-1, -1]), codes.shape[1] // 2, LANES), dtype=np.uint8)
+    shape = int(ends[-1, -1]), codes.shape[1] // 2, LANES
+    blocks = empty_at_line(shape, np.dtype(np.uint8))
+    blocks[...] = 0
     _pack(codes, offsets, items, starts, blocks)
-    return aligned(blocks), starts
+    return blocks, starts
 
 
 @kernel

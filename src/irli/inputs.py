@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from irli.mapped import let_go
 from irli.problem import Rows
 
 
@@ -76,6 +77,7 @@ class Inputs:
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             yield part, self.take(np.arange(part.start, part.stop))
+        let_go(self.rows)
 
 
 def with_noise(batch: Batch, noise: float) -> Batch:

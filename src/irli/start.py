@@ -11,6 +11,7 @@ from irli.config import Recipe
 from irli.hashing import UniversalHash
 from irli.kmeans import kmeans, nearest_centroids
 from irli.largest import SCORES
+from irli.mapped import let_go
 from irli.network import RouterNetwork
 from irli.partition import Partition, bounded, capacity
 from irli.problem import Problem
@@ -67,6 +68,7 @@ def _nearest_with_room(
             places, values = nearest_centroids(points, chosen, there)
             best[part, :there] = buckets[places.numpy()]
             decided[part] = values[:, 0] - values[:, min(1, there - 1)]
+        let_go(vectors)
         return best, decided
 
     loads = np.zeros(len(centroids), dtype=np.int64)
