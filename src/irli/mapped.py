@@ -20,4 +20,5 @@ def let_go(array: Any) -> None:
     while array is not None and not isinstance(array, np.memmap):
         array = getattr(array, "base", None)
     if array is not None and array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
-        array._mmap.madvise(mmap.MADV_DONTNEED)
+        pages: Any = getattr(array, "_mmap")  # noqa: B009, numpy's stubs do not name it
+        pages.madvise(mmap.MADV_DONTNEED)
