@@ -49,7 +49,7 @@ class Codebook(NamedTuple):
             block = np.asarray(vectors[low : low + _BLOCK])
             along = self._along(block)
             _assign(self.coordinates(block), along, self.words, self.eta, codes[low : low + _BLOCK])
-        let_go(vectors)
+            let_go(vectors)
         return codes
 
     def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -77,7 +77,7 @@ class Inputs:
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             yield part, self.take(np.arange(part.start, part.stop))
-        let_go(self.rows)
+            let_go(self.rows)
 
 
 def with_noise(batch: Batch, noise: float) -> Batch:

@@ -68,7 +68,7 @@ def _nearest_with_room(
             places, values = nearest_centroids(points, chosen, there)
             best[part, :there] = buckets[places.numpy()]
             decided[part] = values[:, 0] - values[:, min(1, there - 1)]
-        let_go(vectors)
+            let_go(vectors)
         return best, decided
 
     loads = np.zeros(len(centroids), dtype=np.int64)

@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 
 from irli.compiled import empty_at_line
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
+from irli.mapped import let_go
 
 FORMAT = "irli-index"
 VERSION = 1
@@ -306,6 +307,7 @@ def _npy_chunks(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
     for start in range(0, len(rows), step):
         block = np.ascontiguousarray(rows[start : start + step], dtype=dtype)
         yield block.reshape(-1).view(np.uint8)
+        let_go(array)
 
 
 def _unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> bool:
