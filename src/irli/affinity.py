@@ -28,7 +28,7 @@ from irli.threads import run_all
 _BLOCK = 2048  # queries asked at once about items without vectors
 _PART = 128  # items for a thread at a time
 _NOTHING = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
-_ASKED = 4  # queries asked about an item without a vector that needs its whole ranking
+_ASKED = 4  # queries asked about an item without a vector whose buckets are full
 _NEXT_TO_NONE = np.float32(1e-15)  # what a bucket has at least once it was named
 _LEAST = np.float32(1e-20)  # below, numbers would be so small that processors take long over them
 _OWN_WEIGHT = 3.0  # the item's own vector counts like three queries that want it

@@ -237,20 +237,6 @@ class OnRay:
             replicas = self.actors[shard]
             actor = replicas[turn % len(replicas)]
             shard_of[getattr(actor, method).remote(*arguments[shard])] = shard
-        asked, exceptions = monotonic(), self.ray.exceptions
-        try:  # all at once takes less time than one by one
-            values = self.ray.get(list(shard_of), timeout=left)
-            return dict(zip(shards, values, strict=True)), [], []
-        except exceptions.RayTaskError as error:
-            raise error.cause from None
-        except exceptions.RayError:  # some are lost or late
-            rest = None if left is None else max(0.0, left - (monotonic() - asked))
-            return self._sorted_out(shard_of, rest)
-
-    def _sorted_out(
-        self, shard_of: dict[Any, int], left: float | None
-    ) -> tuple[dict[int, Any], list[int], list[int]]:
-        """Return the values of those that answer, lost shards and late ones."""
         waiting = list(shard_of)
         done, late = self.ray.wait(waiting, num_returns=len(waiting), timeout=left)
         values, lost = {}, []
