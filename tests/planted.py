@@ -12,6 +12,7 @@ from irli.codes import code_items
 from irli.frozen import L2, Frozen
 from irli.lens import no_lens
 from irli.partition import Partition
+from irli.rounded import not_rounded, round_items
 from irli.router import Router, pack, plain
 
 Floats = NDArray[np.float32]
@@ -120,6 +121,7 @@ def freeze(
     vectors: Floats,
     metric: int = L2,
     pieces: int = 0,
+    rounded: bool = False,
 ) -> Frozen:
     """Put routers of equal shapes and their partitions together as the kernels read them."""
     lists = [partition.inverted() for partition in partitions]
@@ -136,6 +138,7 @@ def freeze(
         items=items,
         vectors=vectors,
         coded=code_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
+        rounded=round_items(vectors, metric == L2) if rounded else not_rounded(vectors.shape[1]),
         metric=metric,
     )
 

@@ -115,6 +115,7 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plancosts, "_SEARCHED", (0, 1))
     monkeypatch.setattr(plancosts, "_ENLARGED", 2)
     monkeypatch.setattr(plancosts, "_BATCH", 16)
+    monkeypatch.setattr(plancosts, "_WATCHED", ((400, 8),))
     costs = plancosts.measured(6, irli.recipe(epoch_size=256))
     assert costs.dim == 6
     assert sum(costs.learn) > 0

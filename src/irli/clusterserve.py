@@ -37,6 +37,7 @@ class Shard:
         self._vectors = folder.arrays["vectors"]
         self._ids = folder.arrays["ids"]
         self._held = folder.arrays["held_queries"], folder.arrays["held_rows"]
+        self._last = self.index
 
     def facts(self) -> dict[str, Any]:
         """Return what the whole is told about this part."""
@@ -51,7 +52,11 @@ class Shard:
         self, queries: Any, k: int, parameters: SearchParameters, filter: Any, threads: int | None
     ) -> SearchResult:
         """Return the k nearest items of this shard."""
-        return self._with(parameters).search(queries, k, filter=filter, threads=threads)
+        index = self._with(parameters)
+        if len(queries) != 1:
+            return index.search(queries, k, filter=filter, threads=threads)
+        found = index.search(queries[0], k, filter=filter, threads=threads)  # the way of a single
+        return SearchResult(found.distances[None], found.ids[None])
 
     def explain(
         self, queries: Any, k: int, parameters: SearchParameters, filter: Any
@@ -102,8 +107,12 @@ class Shard:
         return str(storage.read_manifest(path)["checksum"])
 
     def _with(self, parameters: SearchParameters) -> VectorIndex:
-        index = copy.copy(self.index)
-        index.defaults = parameters
+        """Return the index with other defaults; calls mostly want those of the call before."""
+        index = self._last
+        if index.defaults != parameters:
+            index = copy.copy(self.index)
+            index.defaults = parameters
+            self._last = index
         return index
 
 

@@ -30,6 +30,14 @@ def kernel(function: Kernel) -> Kernel:
     return cast("Kernel", numba.njit(**_COMMON)(function))
 
 
+def step(function: Kernel) -> Kernel:
+    """Like `kernel`, for the steps of a query: handing over a whole index takes longer than some.
+
+    They are written into what calls them.
+    """
+    return cast("Kernel", numba.njit(**_COMMON, forceinline=True)(function))
+
+
 def inner(function: Kernel) -> Kernel:
     """Like `kernel`, for what only kernels call: a way in from Python takes long to compile."""
     return cast("Kernel", numba.njit(**_INNER)(function))

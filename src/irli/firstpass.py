@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from irli.compiled import inner, kernel, kth_largest
-from irli.frozen import Frozen, Plan, Scratch, next_query
+from irli.compiled import inner, kth_largest, step
+from irli.frozen import BIN, Frozen, Plan, Scratch, next_query
 from irli.lanes import (
     LANES,
     MOST,
     block_sums,
+    fetch,
     lowest_bit,
     piece_values,
     round_piece,
@@ -23,10 +24,9 @@ from irli.lanes import (
 from irli.routing import multiply
 
 _BIT = np.uint32(1)
-_BIN = 1  # bits of a sum that its bin leaves out
 
 
-@kernel
+@step
 def fill_table(frozen: Frozen, queries: Any, row: int, scratch: Scratch) -> None:
     """Write the table of a routed query: what each codeword adds to a score, in small integers.
 
@@ -52,7 +52,7 @@ def fill_table(frozen: Frozen, queries: Any, row: int, scratch: Scratch) -> None
         round_piece(values.ctypes.data + 64 * m, scale, out)
 
 
-@kernel
+@step
 def scan(
     frozen: Frozen, plan: Plan, allowed: Any, probed: int, scratch: Scratch
 ) -> tuple[int, int]:
@@ -71,11 +71,19 @@ def scan(
     bins[:] = 0
     count = read = above = low = 0  # `above` keys lie in bins from `low` up
     cut = np.uint16(0)
+    size = blocks.shape[1] * LANES
     for c in range(probed):
         r, b = divmod(scratch.probed[c], buckets)
         entry, stop = offsets[r, b], offsets[r, b + 1]
         read += stop - entry
+        after = end = 0  # blocks of the next bucket, asked for while this one is read
+        if c + 1 < probed:
+            next_r, next_b = divmod(scratch.probed[c + 1], buckets)
+            after, end = starts[next_r, next_b], starts[next_r, next_b + 1]
         for block in range(starts[r, b], starts[r, b + 1]):
+            if after < end:
+                fetch(blocks.ctypes.data + after * size, size)
+                after += 1
             bits = block_sums(blocks, block, table, cut, sums)
             if stop - entry < LANES:
                 bits &= (_BIT << np.uint32(stop - entry)) - _BIT
@@ -88,12 +96,12 @@ def scan(
                 stamp[item] = now
                 keys[count] = (np.int64(sums[lane]) << 32) | np.int64(item)
                 count += 1
-                bins[sums[lane] >> _BIN] += 1
+                bins[sums[lane] >> BIN] += 1
                 above += 1
             while above - bins[low] >= wanted:
                 above -= bins[low]
                 low += 1
-            cut = np.uint16(low << _BIN)
+            cut = np.uint16(low << BIN)
             if count > len(keys) - LANES:
                 count = _best(keys, count, wanted, cut)
             entry += LANES

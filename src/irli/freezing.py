@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from irli.codes import choose_pieces, code_items
 from irli.config import Recipe
-from irli.frozen import DOT, L2, Coded, Frozen, Lens
+from irli.frozen import DOT, L2, Coded, Frozen, Lens, Rounded
 from irli.lens import make_lens, no_lens
 from irli.partition import Partition
+from irli.rounded import LONG, not_rounded, round_items
 from irli.router import ARRAYS, Router, pack, unpack
 
 _SAMPLE = 4096  # vectors that show what queries are like
@@ -35,7 +36,12 @@ def freeze(
     if recipe.pieces is None:
         recipe = dataclasses.replace(recipe, pieces=choose_pieces(vectors, rng))
     coded = code_items(vectors, metric == "l2", recipe.pieces or 0, offsets, items, rng)
-    return _assembled(vectors, metric, pack(routers), routers[0], offsets, items, coded), recipe
+    rounded = not_rounded(vectors.shape[1])
+    if recipe.pieces and vectors.shape[1] >= LONG:
+        rounded = round_items(vectors, metric == "l2")
+    tensors = pack(routers)
+    frozen = _assembled(vectors, metric, tensors, routers[0], offsets, items, coded, rounded)
+    return frozen, recipe
 
 
 def _assembled(
@@ -46,6 +52,7 @@ def _assembled(
     offsets: NDArray[np.int64],
     items: NDArray[np.int32],
     coded: Coded,
+    rounded: Rounded,
 ) -> Frozen:
     return Frozen(
         **tensors,
@@ -57,6 +64,7 @@ def _assembled(
         items=items,
         vectors=vectors,
         coded=coded,
+        rounded=rounded,
         metric=L2 if metric == "l2" else DOT,
     )
 
@@ -81,6 +89,8 @@ def to_arrays(frozen: Frozen) -> tuple[dict[str, NDArray[Any]], dict[str, NDArra
         "items": frozen.items,
         **{f"code_{name}": value for name, value in frozen.coded._asdict().items()},
     }
+    if len(frozen.rounded.bytes):
+        arrays |= {f"rounded_{name}": v for name, v in frozen.rounded._asdict().items()}
     tensors = {name: value for name, value in frozen._asdict().items() if name in ARRAYS}
     stages = np.stack([frozen.depths, frozen.keeps], axis=1).tolist()
     return arrays, tensors, {"linear": frozen.linear, "stages": stages}
@@ -90,6 +100,9 @@ def from_arrays(
     arrays: dict[str, NDArray[Any]], tensors: dict[str, NDArray[Any]], meta: Any
 ) -> Frozen:
     """Undo `to_arrays`; `meta` also names the metric."""
+    rounded = not_rounded(arrays["vectors"].shape[1])
+    if "rounded_bytes" in arrays:
+        rounded = Rounded(**{name: arrays[f"rounded_{name}"] for name in Rounded._fields})
     return _assembled(
         arrays["vectors"],
         meta["metric"],
@@ -98,4 +111,5 @@ def from_arrays(
         arrays["offsets"],
         arrays["items"],
         Coded(**{name: arrays[f"code_{name}"] for name in Coded._fields}),
+        rounded,
     )

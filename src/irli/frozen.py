@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.compiled import aligned, kernel
-from irli.lanes import LANES, PANEL
+from irli.lanes import LANES, MOST, PANEL
 
 L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalised vectors
 PLAIN, COSINE, IP = (
@@ -19,6 +19,7 @@ PLAIN, COSINE, IP = (
 VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # what chooses the candidates
 
 MOST_CANDIDATES = 16_384  # that codes choose
+BIN = 3  # bits of a sum of codes that its bin leaves out
 BLOCK = 8  # queries routed together: each weight that is read serves all of them
 
 
@@ -44,6 +45,15 @@ class Coded(NamedTuple):
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `blocks`
 
 
+class Rounded(NamedTuple):
+    """The vectors in 8 bits (see `irli.rounded`); (0, d) if they are not rounded."""
+
+    bytes: NDArray[np.int8]  # (N, d): in steps from the centre
+    shift: NDArray[np.float32]  # (d,): taken off the query
+    step: NDArray[np.float32]  # (d,)
+    lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the centre
+
+
 class Frozen(NamedTuple):
     """R routers (see `irli.router`), R partitions, and the vectors."""
 
@@ -65,6 +75,7 @@ class Frozen(NamedTuple):
     items: NDArray[np.int32]  # (entries,): bucket 0 of repetition 0, its bucket 1, ...
     vectors: NDArray[np.float32]  # (N, d)
     coded: Coded
+    rounded: Rounded
     metric: int  # L2 or DOT
 
 
@@ -138,7 +149,7 @@ def make_scratch(frozen: Frozen) -> Scratch:
         words=np.empty((pieces, 16), dtype=np.float32),
         table=aligned(np.zeros((2, pieces // 2, LANES), dtype=np.uint8)),
         lanes=np.empty(LANES, dtype=np.uint16),
-        bins=np.empty(127 * pieces // 2 + 2, dtype=np.int32),
+        bins=np.empty((MOST * pieces >> BIN) + 2, dtype=np.int32),
         keys=np.empty(4 * MOST_CANDIDATES if pieces else 0, dtype=np.int64),
     )
 

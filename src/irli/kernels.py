@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from irli.compiled import arithmetic, inner, kernel, kth_largest, shell_sort
+from irli.compiled import arithmetic, inner, kernel, kth_largest, shell_sort, step
 from irli.engine import Engine
 from irli.firstpass import fill_table, scan
 from irli.frozen import (
@@ -27,7 +27,8 @@ from irli.frozen import (
     Scratch,
     next_query,
 )
-from irli.lanes import prefetch
+from irli.lanes import fetch
+from irli.rounded import sift
 from irli.routing import at_least, largest, route
 
 _AHEAD = 4  # vectors asked for before they are compared
@@ -69,7 +70,7 @@ def _reached(logits: Any, plan: Plan, widen: int, scratch: Scratch) -> int:
     return kept
 
 
-@kernel
+@step
 def probe(frozen: Frozen, plan: Plan, row: int, widen: int, scratch: Scratch) -> int:
     """List the buckets to probe for query `row` of the block and what each adds to a score.
 
@@ -134,7 +135,7 @@ def gather(frozen: Frozen, allowed: Any, probed: int, scratch: Scratch) -> tuple
 # --- select: threshold by votes, best C by score ---------------------------------------------
 
 
-@kernel
+@step
 def select(plan: Plan, found: int, scratch: Scratch) -> int:
     """Move the candidates to the front of `touched` and return how many there are."""
     touched, scores = scratch.touched, scratch.scores
@@ -184,14 +185,6 @@ def _distance(query: Any, vector: Any, metric: int) -> Any:
 
 
 @inner
-def _fetch(vector: Any) -> None:
-    """Ask for a vector that will be compared soon: its row lies anywhere in memory."""
-    address = vector.ctypes.data
-    for line in range(0, vector.nbytes, 64):
-        prefetch(address + line)
-
-
-@inner
 def _sift_down(distances: Any, items: Any, root: int, size: int) -> None:
     """Restore the heap below `root`: the farthest on top, of equals the larger item number."""
     while 2 * root + 1 < size:
@@ -212,7 +205,7 @@ def _farther(distances: Any, items: Any, a: int, b: int) -> bool:
     return bool(items[a] > items[b])
 
 
-@kernel
+@step
 def rerank(
     frozen: Frozen, query: Any, chosen: int, scratch: Scratch, distances: Any, items: Any
 ) -> None:
@@ -220,9 +213,11 @@ def rerank(
     k = len(items)
     distances[:] = np.inf
     items[:] = np.iinfo(np.int64).max  # unfilled places are the farthest of all
+    for t in range(min(_AHEAD, chosen)):
+        fetch(frozen.vectors[scratch.touched[t]].ctypes.data, 4 * len(query))
     for t in range(chosen):
         if t + _AHEAD < chosen:
-            _fetch(frozen.vectors[scratch.touched[t + _AHEAD]])
+            fetch(frozen.vectors[scratch.touched[t + _AHEAD]].ctypes.data, 4 * len(query))
         item = scratch.touched[t]
         distance = _distance(query, frozen.vectors[item], frozen.metric)
         if distance < distances[0] or (distance == distances[0] and item < items[0]):
@@ -240,7 +235,7 @@ def rerank(
 # --- the whole of Algorithm 2 ----------------------------------------------------------------
 
 
-@kernel
+@step
 def shortlist(
     frozen: Frozen, plan: Plan, allowed: Any, row: int, scratch: Scratch
 ) -> tuple[int, int, int]:
@@ -262,7 +257,7 @@ def shortlist(
         widen += 1
 
 
-@inner
+@step
 def _answer(
     frozen: Frozen,
     plan: Plan,
@@ -278,6 +273,8 @@ def _answer(
         fill_table(frozen, queries, row, scratch)
     _, found, _ = shortlist(frozen, plan, allowed, row, scratch)
     chosen = select(plan, found, scratch)
+    if plan.score == CODES:
+        chosen = sift(frozen, queries[row], chosen, plan.k, scratch)
     rerank(frozen, queries[row], chosen, scratch, distances, items)
 
 

@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic as _intrinsic
 
-from irli.compiled import kernel
+from irli.compiled import LINE, inner, kernel
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +76,7 @@ def _emit_block_sums(
     shuffle = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(wide, [wide, wide]), name
     )
-    even = cgutils.alloca_once_value(builder, _all(half, 0))
+    both_sums = cgutils.alloca_once_value(builder, _all(half, 0))
     odd = cgutils.alloca_once_value(builder, _all(half, 0))
     turns = builder.udiv(rows, ir.Constant(rows.type, _WIDTH // LANES))
 
@@ -90,13 +90,15 @@ def _emit_block_sums(
         first = builder.call(shuffle, [load(low, offset), builder.and_(both, _all(wide, 15))])
         second = builder.call(shuffle, [load(high, offset), builder.and_(shifted, _all(wide, 15))])
         pair = builder.bitcast(builder.add(first, second), half)
-        lower = builder.and_(pair, _all(half, 255))
-        builder.store(builder.add(builder.load(even), lower), even)
+        builder.store(builder.add(builder.load(both_sums), pair), both_sums)
         builder.store(builder.add(builder.load(odd), builder.lshr(pair, _all(half, 8))), odd)
 
+    above = builder.load(odd)
+    # The low bytes' sums, as 16 bits hold what is left of the whole modulo 2^16.
+    even = builder.sub(builder.load(both_sums), builder.shl(above, _all(half, 8)))
     sums = builder.shuffle_vector(
-        _folded(builder, builder.load(even)),
-        _folded(builder, builder.load(odd)),
+        _folded(builder, even),
+        _folded(builder, above),
         _places(range(LANES)),
     )
     builder.store(sums, builder.inttoptr(out, sums.type.as_pointer()), align=2)
@@ -270,7 +272,7 @@ def piece_values(typingctx: Any, row: Any, words: Any, size: Any, start: Any, ou
         stride = ir.Constant(size.type, 4 * WORDS)
         _emit_panel(builder, piece, row, size, words, stride, start, out)
         values = _load(builder, piece, out)
-        least, most = (_reduced(builder, values, name) for name in ("fmin", "fmax"))
+        least, most = (_reduced(builder, values, sign) for sign in ("<", ">"))
         raised = builder.fsub(values, _spread(builder, piece, least))
         builder.store(raised, builder.inttoptr(out, piece.as_pointer()), align=4)
         return builder.fsub(most, least)
@@ -336,6 +338,13 @@ def prefetch(typingctx: Any, address: Any) -> Any:
     return types.void(types.uintp), build
 
 
+@inner
+def fetch(address: int, size: int) -> None:
+    """Ask for `size` bytes that will be read soon."""
+    for line in range(0, size, LINE):
+        prefetch(address + line)
+
+
 # --- words of LLVM ---------------------------------------------------------------------------
 
 
@@ -358,11 +367,19 @@ def _spread(builder: Any, kind: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, one, _places([0] * kind.count))
 
 
-def _reduced(builder: Any, values: Any, name: str) -> Any:
-    """Return the least or the largest of a vector of floats."""
-    kind = ir.FunctionType(_FLOAT, [values.type])
-    full = f"llvm.vector.reduce.{name}.v{values.type.count}f32"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), [values])
+def _reduced(builder: Any, values: Any, sign: str) -> Any:
+    """Return the least ("<") or the largest (">") of a vector of floats.
+
+    LLVM's own reductions take care of what is not a number, which takes three times as long.
+    """
+    while values.type.count > 1:
+        half = values.type.count // 2
+        low, high = (
+            builder.shuffle_vector(values, values, _places(range(start, start + half)))
+            for start in (0, half)
+        )
+        values = builder.select(builder.fcmp_ordered(sign, low, high), low, high)
+    return builder.extract_element(values, ir.Constant(_INT, 0))
 
 
 def _reaching(builder: Any, compare: Any, values: Any, cut: Any) -> Any:

@@ -11,8 +11,15 @@ from irli.checks import check_float, check_int
 from irli.codes import most_pieces
 from irli.config import Recipe, buckets_by_time, points_by_time
 from irli.errors import InvalidParameter
-from irli.partition import kept_buckets
-from irli.plancosts import Costs, finish_work, learn_work, prepare_work, search_work
+from irli.plancosts import (
+    Costs,
+    build_bytes,
+    finish_work,
+    learn_work,
+    prepare_work,
+    search_work,
+)
+from irli.rounded import LONG
 
 _ROOM = 0.8  # of the memory of a machine that may be used
 _ID, _ENTRY, _DISTANCE = 8, 4, 4  # bytes
@@ -165,30 +172,21 @@ def plan(
 
 
 def shard_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
-    """Return what the index of a shard holds: vectors, ids, entries, routers."""
+    """Return what the index of a shard holds: vectors, ids, entries, codes, routers."""
     features = recipe.linear + recipe.hidden
     routers = features * (costs.dim + features + recipe.buckets)
     entries = recipe.repetitions * recipe.buckets_per_item * items
     pieces = most_pieces(costs.dim) if recipe.pieces is None else recipe.pieces
     codes = entries * pieces / 2  # 4 bits each
+    if pieces and costs.dim >= LONG:
+        codes += items * costs.dim  # the vectors in 8 bits
     numbers = entries + recipe.repetitions * routers
     return 4 * items * costs.dim + _ID * items + _ENTRY * numbers + codes
 
 
 def worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     """Return the private memory of the largest step of a shard's build."""
-    queries = min(items, recipe.training_points)
-    pairs = queries * recipe.neighbors
-    place = (2 if recipe.buckets <= 1 << 16 else 4) + 4  # a bucket with its chance
-    kept = kept_buckets(items, recipe.choices) * place
-    return (
-        costs.base_bytes
-        + 4 * items * costs.dim
-        + 4 * queries * costs.dim
-        + 24 * pairs
-        + items * (kept + 8 * recipe.choices)
-        + 16 * recipe.buckets * (recipe.linear + recipe.hidden)
-    )
+    return costs.base_bytes + build_bytes(items, costs.dim, recipe)
 
 
 def _build_seconds(costs: Costs, recipe: Recipe, own: int, shards: int, places: int) -> float:

@@ -12,8 +12,12 @@ import json
 import logging
 import math
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
@@ -27,11 +31,13 @@ from irli import clusterbuild, storage
 from irli.clusterbuild import Assembly, Job
 from irli.clusterfiles import Source
 from irli.clustermerge import merged
+from irli.clusterserve import Here
 from irli.config import Recipe
 from irli.errors import FormatError
+from irli.partition import Partition, kept_buckets
 from irli.problem import Held
 from irli.progress import Progress, track
-from irli.searching import Explanation
+from irli.searching import SearchParameters
 from irli.vectors import SearchResult, VectorIndex
 
 log = logging.getLogger(__name__)
@@ -62,6 +68,8 @@ _SEARCHED = (2, 6)  # of these builds: with few buckets and with many
 _PROBES = (1, 8, 32)
 _FEW = 20  # exact distances
 _MERGES = 50
+_WATCHED = ((5_000, 64), (16_000, 512), (32_000, 1024))  # items and buckets of builds for memory
+_GLANCE = 0.1  # seconds between two looks at it
 _UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work
 
 
@@ -75,7 +83,7 @@ class Costs:
     merge : seconds to merge the answers of shards: for a call, and for each answer
     base_bytes : what a worker holds before it reads any vector
     probes : buckets of each repetition that recall 0.95 at k = 10 took on generated vectors
-    candidates : exact distances that it took
+    candidates : items whose vectors it looked at
     distinct : share of the read entries that are distinct items
     """
 
@@ -150,6 +158,21 @@ def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int 
     return [1 / queries, 1, recipe.repetitions * recipe.buckets, scanned, candidates]
 
 
+def build_bytes(items: int, dim: int, recipe: Recipe) -> float:
+    """What the largest step of a shard's build holds besides its base: vectors, training queries
+    and their neighbours, the best buckets of each item, weights."""
+    queries = min(items, recipe.training_points)
+    place = (2 if recipe.buckets <= 1 << 16 else 4) + 4  # a bucket with its chance
+    kept = kept_buckets(items, recipe.choices) * place
+    return (
+        4 * items * dim
+        + 4 * queries * dim
+        + 24 * queries * recipe.neighbors
+        + items * (kept + 8 * recipe.choices)
+        + 16 * recipe.buckets * (recipe.linear + recipe.hidden)
+    )
+
+
 # --- what it costs -------------------------------------------------------------------------------
 
 
@@ -157,42 +180,58 @@ def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int 
     """Measure the costs for vectors of `dim` dimensions: a minute or two on an idle machine."""
     rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
     indexes: list[VectorIndex] = []
-    base_bytes = 0
     with tempfile.TemporaryDirectory() as folder:
         for items, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
-            chosen = dataclasses.replace(
-                recipe, buckets=buckets, epochs=epochs, every=every, repetitions=1, seed=seed
-            )
+            changes: dict[str, Any] = {
+                "buckets": buckets,
+                "epochs": epochs,
+                "every": every,
+                "seed": seed,
+            }
+            chosen = dataclasses.replace(recipe, repetitions=1, **changes)
             job = _job(Path(folder), skewed(items, dim, seed), chosen)
-            steps: list[tuple[str, Callable[..., None], list[Any], list[float]]] = [
-                ("prepare", clusterbuild.prepare, [], prepare_work(items, job.recipe)),
-                ("learn", clusterbuild.learn, [[0]], learn_work(items, job.recipe)),
-                ("finish", clusterbuild.finish, [], finish_work(items)),
-            ]
-            for name, step, more, work in steps:
-                start = process_time()
-                step(job, 0, *more)
-                rows[name].append((work, process_time() - start))
+            work = {
+                "prepare": prepare_work(items, job.recipe),
+                "learn": learn_work(items, job.recipe),
+                "finish": finish_work(items),
+            }
+            for name, seconds in _build(job).items():
+                rows[name].append((work[name], seconds))
             indexes.append(VectorIndex.from_folder(storage.read_folder(job.index(0))))
-            base_bytes = base_bytes or _resident()  # with the fewest items
     index = indexes[-1]
     index.tune(0.95, 10)
     for place in _SEARCHED:
         indexes[place].defaults = index.defaults  # the same kind of search
     queries = skewed(200, dim, seed, part=1)
     told = index.explain(queries)
+    candidates = float(index.defaults.candidates or told.candidates.mean())
     seen = index.explain(queries, probes=8, candidates=10**9)
     return Costs(
         dim=dim,
         recipe=recipe.name,
         **{name: _fitted(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
-        search=_search_costs([indexes[place] for place in _SEARCHED], told, dim, seed),
+        search=_search_costs([indexes[place] for place in _SEARCHED], candidates, dim, seed),
         merge=_merge_cost(),
-        base_bytes=base_bytes,
+        base_bytes=_base_bytes(dim, recipe),
         probes=float(told.probed.mean()),
-        candidates=float(told.candidates.mean()),
+        candidates=candidates,
         distinct=float(seen.candidates.sum() / max(1, seen.scanned.sum())),
     )
+
+
+def _build(job: Job) -> dict[str, float]:
+    """Build the one shard of a job; return the processor seconds of each step."""
+    seconds = {}
+    steps: tuple[tuple[Callable[..., None], list[Any]], ...] = (
+        (clusterbuild.prepare, []),
+        (clusterbuild.learn, [[0]]),
+        (clusterbuild.finish, []),
+    )
+    for step, more in steps:
+        start = process_time()
+        step(job, 0, *more)
+        seconds[step.__name__] = process_time() - start
+    return seconds
 
 
 def skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArray[np.float32]:
@@ -226,38 +265,47 @@ def _fitted(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[floa
 
 
 def _search_costs(
-    indexes: list[VectorIndex], told: Explanation, dim: int, seed: int
+    indexes: list[VectorIndex], usual: float, dim: int, seed: int
 ) -> tuple[float, ...]:
-    """Measure searches of indexes whose vectors are in no cache."""
+    """Measure searches of shards whose vectors are in no cache."""
     queries = skewed(_BATCH, dim, seed, part=2)
-    usual = max(_FEW, round(float(told.candidates.mean())))
+    few = max(_FEW, round(usual))
     work, seconds = [], []
     for large in map(_enlarged, indexes):
-        for probes in _PROBES:
-            for candidates in (_FEW, 2 * usual, 8 * usual):
-                chosen: dict[str, Any] = {"probes": probes, "candidates": candidates}
-                seen = large.explain(queries, **chosen)
-                read, exact = float(seen.scanned.mean()), float(seen.candidates.mean())
-                for count in (1, _BATCH):
-                    work.append(search_work(large.recipe, read, exact, count))
-                    seconds.append(_best_time(large, queries, count, chosen))
+        with _served(large) as shards:
+            for probes in _PROBES:
+                for candidates in (_FEW, 2 * few, 8 * few):
+                    chosen = large.defaults.changed(probes=probes, candidates=candidates)
+                    seen = large.explain(queries, probes=probes, candidates=candidates)
+                    read = float(seen.scanned.mean())
+                    exact = min(candidates, read)
+                    for count in (1, _BATCH):
+                        work.append(search_work(large.recipe, read, exact, count))
+                        seconds.append(_best_time(shards, queries, count, chosen))
     return _fitted(work, seconds)
 
 
-def _best_time(index: VectorIndex, queries: Any, count: int, chosen: dict[str, Any]) -> float:
+@contextmanager
+def _served(index: VectorIndex) -> Iterator[Here]:
+    """Serve an index as the only shard of another: calls to a shard cost something, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        yield Here([Path(folder)], mmap=False, verify=False)
+
+
+def _best_time(shards: Here, queries: Any, count: int, chosen: SearchParameters) -> float:
     """Return the processor seconds of a query, in batches of `count`."""
     times = []
     for _ in range(_REPEATS):
         start = process_time()
         for low in range(0, len(queries), count):
-            index.search(queries[low : low + count], **chosen, threads=1)
+            shards.call("search", [(queries[low : low + count], 10, chosen, None, 1)], None, False)
         times.append(process_time() - start)
     return min(times) / len(queries)
 
 
 def _enlarged(index: VectorIndex) -> VectorIndex:
     """Return the index with every item many times over, a little apart."""
-    from irli.partition import Partition
     from irli.router import unpack
     from irli.training import Repetition
 
@@ -310,8 +358,43 @@ def _merge_cost() -> tuple[float, ...]:
     return _fitted(work, seconds)
 
 
-def _resident() -> int:
-    """Return the private memory of a process that has learned: torch, compiled kernels."""
+def _base_bytes(dim: int, recipe: Recipe) -> int:
+    """Return what a worker holds besides what `build_bytes` counts: torch, compiled kernels.
+
+    It is what the largest of three small builds in a process of their own had to hold.
+    """
+    asked = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
+    code = f"from irli.plancosts import print_peak; print_peak({asked!r})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(run.stdout)
+
+
+def print_peak(asked: str) -> None:
+    """Build in this process; print the most private memory that it held, less what is counted."""
+    dim, settings, builds = json.loads(asked)
+    recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, every=1)
+    most, done = 0.0, threading.Event()
+
+    def watch(counted: float) -> None:
+        nonlocal most
+        while not done.wait(_GLANCE):
+            most = max(most, _private() - counted)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for items, buckets in builds:
+            chosen = dataclasses.replace(recipe, buckets=buckets)
+            job = _job(Path(folder), skewed(items, dim), chosen)
+            done.clear()
+            watcher = threading.Thread(target=watch, args=[build_bytes(items, dim, job.recipe)])
+            watcher.start()
+            _build(job)
+            done.set()
+            watcher.join()
+    print(int(most))
+
+
+def _private() -> int:
+    """Return the bytes of memory that only this process has."""
     with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
         private = [int(line.split()[1]) for line in file if line.startswith("Private_")]
     return 1024 * sum(private)

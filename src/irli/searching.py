@@ -29,10 +29,12 @@ from irli.frozen import (
     Frozen,
     Lens,
     Plan,
+    Rounded,
     Scratch,
     make_scratch,
 )
 from irli.locality import FEWEST, near_together
+from irli.rounded import sift
 from irli.routing import route
 from irli.threads import Reserve, run_all
 
@@ -183,7 +185,11 @@ class Searcher:
     """A frozen index with scratch memory for any number of threads."""
 
     def __init__(self, frozen: Frozen) -> None:
-        parts = {"coded": Coded(**_sealed(frozen.coded)), "lens": Lens(**_sealed(frozen.lens))}
+        parts = {
+            "coded": Coded(**_sealed(frozen.coded)),
+            "lens": Lens(**_sealed(frozen.lens)),
+            "rounded": Rounded(**_sealed(frozen.rounded)),
+        }
         fields = _sealed(frozen) | parts
         self.frozen = frozen = Frozen(**fields)
         self._seats: Reserve[Seat] = Reserve(lambda: make_seat(frozen))
@@ -284,6 +290,8 @@ class Searcher:
                 probed[i], found, scanned[i] = kernels.shortlist(frozen, plan, allowed, 0, scratch)
                 clock[2, i] = perf_counter()
                 candidates[i] = kernels.select(plan, found, scratch)
+                if plan.score == CODES:
+                    candidates[i] = sift(frozen, query[0], candidates[i], plan.k, scratch)
                 clock[3, i] = perf_counter()
                 kernels.rerank(frozen, query[0], candidates[i], scratch, distances, items[i])
                 clock[4, i] = perf_counter()

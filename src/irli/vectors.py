@@ -348,7 +348,7 @@ class VectorIndex:
         frozen = searcher.frozen
         arrays = [
             value
-            for value in (*frozen, *frozen.coded, *frozen.lens)
+            for value in (*frozen, *frozen.coded, *frozen.lens, *frozen.rounded)
             if isinstance(value, np.ndarray)
         ]
         repetitions, buckets = frozen.bias.shape
