@@ -76,7 +76,7 @@ def _emit_block_sums(
     shuffle = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(wide, [wide, wide]), name
     )
-    both_sums = cgutils.alloca_once_value(builder, _all(half, 0))
+    even = cgutils.alloca_once_value(builder, _all(half, 0))
     odd = cgutils.alloca_once_value(builder, _all(half, 0))
     turns = builder.udiv(rows, ir.Constant(rows.type, _WIDTH // LANES))
 
@@ -90,15 +90,13 @@ def _emit_block_sums(
         first = builder.call(shuffle, [load(low, offset), builder.and_(both, _all(wide, 15))])
         second = builder.call(shuffle, [load(high, offset), builder.and_(shifted, _all(wide, 15))])
         pair = builder.bitcast(builder.add(first, second), half)
-        builder.store(builder.add(builder.load(both_sums), pair), both_sums)
+        lower = builder.and_(pair, _all(half, 255))
+        builder.store(builder.add(builder.load(even), lower), even)
         builder.store(builder.add(builder.load(odd), builder.lshr(pair, _all(half, 8))), odd)
 
-    above = builder.load(odd)
-    # The low bytes' sums, as 16 bits hold what is left of the whole modulo 2^16.
-    even = builder.sub(builder.load(both_sums), builder.shl(above, _all(half, 8)))
     sums = builder.shuffle_vector(
-        _folded(builder, even),
-        _folded(builder, above),
+        _folded(builder, builder.load(even)),
+        _folded(builder, builder.load(odd)),
         _places(range(LANES)),
     )
     builder.store(sums, builder.inttoptr(out, sums.type.as_pointer()), align=2)
