@@ -128,6 +128,9 @@ def freeze(
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     items = np.concatenate([items for _, items in lists])
+    rows = not_rounded(vectors.shape[1])
+    if rounded:
+        rows = round_items(vectors, metric == L2, np.random.default_rng(1))
     return Frozen(
         **pack(routers),
         lens=no_lens(),
@@ -138,7 +141,7 @@ def freeze(
         items=items,
         vectors=vectors,
         coded=code_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
-        rounded=round_items(vectors, metric == L2) if rounded else not_rounded(vectors.shape[1]),
+        rounded=rows,
         metric=metric,
     )
 

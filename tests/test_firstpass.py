@@ -149,6 +149,18 @@ def test_table_of_an_odd_query_stays_in_range(metric: int, value: float) -> None
         check_scan(frozen, plan(), scratch)
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_table_with_something_odd_among_words(odd: float) -> None:
+    frozen = index()
+    start = frozen.coded.start.copy()
+    start[:, ::3] = odd  # beside numbers of all sizes
+    start[:, 1::3] *= np.float32(1e6)
+    frozen = frozen._replace(coded=frozen.coded._replace(start=start))
+    scratch = prepared(frozen, query())
+    assert scratch.table.max() <= MOST
+    check_scan(frozen, plan(), scratch)
+
+
 def test_table_of_equal_vectors() -> None:
     X = np.ones((40, DIM), dtype=np.float32)
     frozen = freeze([random_router(DIM, B)], [random_partition(40, B)], X, L2, 8)

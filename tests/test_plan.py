@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import irli
 from irli import plancosts
-from irli.errors import FormatError, InvalidParameter
+from irli.errors import ClusterError, FormatError, InvalidParameter
 from irli.plan import Machines, Plan, plan
 from irli.plancosts import Costs, _fitted
 
@@ -125,6 +125,12 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert 0.4 < costs.distinct <= 1
     costs.save(tmp_path / "costs.json")
     assert Costs.load(tmp_path / "costs.json") == costs
+
+
+def test_a_worker_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plancosts, "_WATCHED", ((0, 8),))  # no items: the build fails
+    with pytest.raises(ClusterError, match="memory of a worker cannot be measured"):
+        plancosts._base_bytes(6, irli.recipe())
 
 
 def test_the_command(run: Runner, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from planted import clusters, freeze, random_partition, random_router
 
 import irli
 from irli import VectorIndex, storage
-from irli.frozen import DOT, L2, make_scratch
+from irli.frozen import DOT, L2, Rounded, make_scratch
 from irli.rounded import LONG, round_items, sift
 
 N, K, B = 400, 10, 4
@@ -83,22 +83,46 @@ def test_equal_items_stay_together() -> None:
     assert len(sifted(X, X[0], L2, np.arange(50))) == 40
 
 
-def test_rounding_errs_by_half_a_step() -> None:
-    X = np.random.default_rng(0).gamma(2.0, size=(300, 20)).astype(np.float32)
-    rounded = round_items(X, l2=True)
-    back = rounded.shift + rounded.step * rounded.bytes
-    assert (np.abs(back - X) <= 0.501 * rounded.step).all()
-    np.testing.assert_allclose(
-        rounded.lengths, np.square(X - rounded.shift).sum(axis=1) / 2, rtol=1e-5
-    )
+@pytest.mark.parametrize("metric", [L2, DOT])
+def test_errors_never_add_up(metric: int) -> None:
+    """Data that plain rounding would always move the same way: coarse steps, one outlier."""
+    lost = total = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 3, size=(N, 1)) + rng.integers(0, 2, size=(N, 200)) * 0.3
+        X[0] = 3000.0  # a step is now larger than all that tells the others apart
+        q = X[1] + 0.1
+        chosen = rng.permutation(np.arange(1, N))[:100]
+        left = sifted(X.astype(np.float32), q.astype(np.float32), metric, chosen)
+        near_ones = near(X[chosen], q, metric)
+        best = chosen[near_ones < np.sort(near_ones)[K]]
+        lost += len(set(best) - set(left))
+        total += len(best)
+    assert lost <= 0.01 * total
+
+
+def rounding(X: NDArray, l2: bool = True) -> Rounded:
+    return round_items(X, l2, np.random.default_rng(0))
+
+
+def test_rounding_errs_by_a_step_and_not_on_average() -> None:
+    X = np.random.default_rng(0).gamma(2.0, size=(3000, 20)).astype(np.float32)
+    rounded = rounding(X)
+    middle = (X.min(axis=0) + X.max(axis=0)) / 2
+    errors = (middle + rounded.step * rounded.bytes - X) / rounded.step
+    assert (np.abs(errors) <= 1.001).all()
+    assert (np.abs(errors.mean(axis=0)) < 0.05).all()
+    np.testing.assert_allclose(rounded.shift, X.mean(axis=0), rtol=1e-5)
+    expected = np.square(X - rounded.shift).sum(axis=1) / 2
+    np.testing.assert_allclose(rounded.lengths, expected, rtol=1e-5)
 
 
 def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
-    whole = round_items(X, l2=True)
-    monkeypatch.setattr("irli.rounded._BLOCK", 7)
-    for a, b in zip(whole, round_items(X, l2=True), strict=True):
-        np.testing.assert_array_equal(a, b)
+    whole = rounding(X)
+    monkeypatch.setattr("irli.rounded._BLOCK", 21)
+    for a, b in zip(whole, rounding(X), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def freeze(
     coded = code_items(vectors, metric == "l2", recipe.pieces or 0, offsets, items, rng)
     rounded = not_rounded(vectors.shape[1])
     if recipe.pieces and vectors.shape[1] >= LONG:
-        rounded = round_items(vectors, metric == "l2")
+        rounded = round_items(vectors, metric == "l2", rng)
     tensors = pack(routers)
     frozen = _assembled(vectors, metric, tensors, routers[0], offsets, items, coded, rounded)
     return frozen, recipe

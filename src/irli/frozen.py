@@ -48,10 +48,10 @@ class Coded(NamedTuple):
 class Rounded(NamedTuple):
     """The vectors in 8 bits (see `irli.rounded`); (0, d) if they are not rounded."""
 
-    bytes: NDArray[np.int8]  # (N, d): in steps from the centre
-    shift: NDArray[np.float32]  # (d,): taken off the query
+    bytes: NDArray[np.int8]  # (N, d): in steps from the middle of each dimension
+    shift: NDArray[np.float32]  # (d,): taken off the query, the mean for l2
     step: NDArray[np.float32]  # (d,)
-    lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the centre
+    lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the mean
 
 
 class Frozen(NamedTuple):

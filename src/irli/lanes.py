@@ -280,12 +280,16 @@ def piece_values(typingctx: Any, row: Any, words: Any, size: Any, start: Any, ou
 
 @intrinsic
 def round_piece(typingctx: Any, values: Any, scale: Any, out: Any) -> Any:
-    """Write 16 values, scaled and rounded to bytes, twice."""
+    """Write 16 values, scaled and rounded to at most 127, twice."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at, scale, out = arguments
         values = _load(builder, ir.VectorType(_FLOAT, WORDS), at)
         scaled = builder.fmul(values, _spread(builder, values.type, scale))
+        # More than a table holds, or what is not a number, would lead out of the bins of sums.
+        for sign, bound in ((">", 0.0), ("<", float(MOST))):
+            limit = ir.Constant(values.type, [bound] * WORDS)
+            scaled = builder.select(builder.fcmp_ordered(sign, scaled, limit), scaled, limit)
         half = ir.Constant(values.type, [0.5] * WORDS)
         whole = builder.fptosi(builder.fadd(scaled, half), ir.VectorType(_INT, WORDS))
         small = builder.trunc(whole, ir.VectorType(_BYTE, WORDS))
@@ -339,7 +343,7 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 @inner
 def fetch(address: int, size: int) -> None:
     """Ask for `size` bytes that will be read soon."""
-    for line in range(0, size, LINE):
+    for line in range(0, size + address % LINE, LINE):
         prefetch(address + line)
 
 

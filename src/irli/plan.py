@@ -62,7 +62,7 @@ class Plan:
     repetitions: int
     buckets: int
     probes: int
-    candidates: int  # exact distances for a query in each shard
+    candidates: int  # items of each shard whose vectors are looked at for a query
     replicas: int
     batch: int
     build_seconds: float

@@ -15,12 +15,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import process_time
+from time import process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from irli.clusterfiles import Source
 from irli.clustermerge import merged
 from irli.clusterserve import Here
 from irli.config import Recipe
-from irli.errors import FormatError
+from irli.errors import ClusterError, FormatError
 from irli.partition import Partition, kept_buckets
 from irli.problem import Held
 from irli.progress import Progress, track
@@ -81,7 +81,7 @@ class Costs:
     ----------
     prepare, learn, finish, search : seconds per unit, in the order of the functions `*_work`
     merge : seconds to merge the answers of shards: for a call, and for each answer
-    base_bytes : what a worker holds before it reads any vector
+    base_bytes : what a worker holds besides what `build_bytes` counts
     probes : buckets of each repetition that recall 0.95 at k = 10 took on generated vectors
     candidates : items whose vectors it looked at
     distinct : share of the read entries that are distinct items
@@ -206,16 +206,17 @@ def measured(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int 
     told = index.explain(queries)
     candidates = float(index.defaults.candidates or told.candidates.mean())
     seen = index.explain(queries, probes=8, candidates=10**9)
+    distinct = float(seen.candidates.sum() / max(1, seen.scanned.sum()))
     return Costs(
         dim=dim,
         recipe=recipe.name,
         **{name: _fitted(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
-        search=_search_costs([indexes[place] for place in _SEARCHED], candidates, dim, seed),
+        search=_search_costs([indexes[place] for place in _SEARCHED], candidates, distinct, seed),
         merge=_merge_cost(),
         base_bytes=_base_bytes(dim, recipe),
         probes=float(told.probed.mean()),
         candidates=candidates,
-        distinct=float(seen.candidates.sum() / max(1, seen.scanned.sum())),
+        distinct=distinct,
     )
 
 
@@ -265,10 +266,10 @@ def _fitted(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[floa
 
 
 def _search_costs(
-    indexes: list[VectorIndex], usual: float, dim: int, seed: int
+    indexes: list[VectorIndex], usual: float, distinct: float, seed: int
 ) -> tuple[float, ...]:
     """Measure searches of shards whose vectors are in no cache."""
-    queries = skewed(_BATCH, dim, seed, part=2)
+    queries = skewed(_BATCH, indexes[0].stats()["dim"], seed, part=2)
     few = max(_FEW, round(usual))
     work, seconds = [], []
     for large in map(_enlarged, indexes):
@@ -278,7 +279,7 @@ def _search_costs(
                     chosen = large.defaults.changed(probes=probes, candidates=candidates)
                     seen = large.explain(queries, probes=probes, candidates=candidates)
                     read = float(seen.scanned.mean())
-                    exact = min(candidates, read)
+                    exact = min(candidates, distinct * read)
                     for count in (1, _BATCH):
                         work.append(search_work(large.recipe, read, exact, count))
                         seconds.append(_best_time(shards, queries, count, chosen))
@@ -290,7 +291,7 @@ def _served(index: VectorIndex) -> Iterator[Here]:
     """Serve an index as the only shard of another: calls to a shard cost something, too."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
-        yield Here([Path(folder)], mmap=False, verify=False)
+        yield Here([Path(folder)], mmap=True, verify=False)
 
 
 def _best_time(shards: Here, queries: Any, count: int, chosen: SearchParameters) -> float:
@@ -365,31 +366,31 @@ def _base_bytes(dim: int, recipe: Recipe) -> int:
     """
     asked = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
     code = f"from irli.plancosts import print_peak; print_peak({asked!r})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return int(run.stdout)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if run.returncode:
+        said = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
+        raise ClusterError(
+            f"The memory of a worker cannot be measured: {said[-1]}. There must be room for a "
+            "process with torch, and for some small builds in the temporary folder."
+        )
+    return int(run.stdout.splitlines()[-1])
 
 
 def print_peak(asked: str) -> None:
     """Build in this process; print the most private memory that it held, less what is counted."""
     dim, settings, builds = json.loads(asked)
     recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, every=1)
-    most, done = 0.0, threading.Event()
-
-    def watch(counted: float) -> None:
-        nonlocal most
-        while not done.wait(_GLANCE):
-            most = max(most, _private() - counted)
-
+    most = float(_private())
     with tempfile.TemporaryDirectory() as folder:
         for items, buckets in builds:
             chosen = dataclasses.replace(recipe, buckets=buckets)
             job = _job(Path(folder), skewed(items, dim), chosen)
-            done.clear()
-            watcher = threading.Thread(target=watch, args=[build_bytes(items, dim, job.recipe)])
-            watcher.start()
-            _build(job)
-            done.set()
-            watcher.join()
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(_build, job)
+                while not running.done():
+                    most = max(most, _private() - build_bytes(items, dim, job.recipe))
+                    sleep(_GLANCE)
+                running.result()
     print(int(most))
 
 

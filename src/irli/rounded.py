@@ -2,7 +2,8 @@
 
 Where vectors are long, fetching them is what a search does most. Of the candidates that the codes
 chose, their rounded vectors, a quarter of the bytes, tell nearly all that are not among the k
-nearest. How far they may be wrong is known: rounding is noise of variance 1/12 of a step.
+nearest. Numbers are rounded up or down at random, so that errors cannot add up, whatever the data:
+how far a score may be wrong is known.
 """
 
 from __future__ import annotations
@@ -18,41 +19,47 @@ from irli.lanes import fetch
 from irli.mapped import let_go
 
 LONG = 128  # dimensions from which on it pays
-_BLOCK = 16_384  # vectors rounded at once
+_BLOCK = 1 << 22  # numbers rounded at once
 _HIGHEST = 127
-_SURE = np.float32(4.0)  # standard deviations of the noise that may lie between two items
+_SURE = np.float32(3.0)  # standard deviations that the errors of two items may put between them
 _AHEAD = 8  # vectors asked for before they are read
 
 
-def round_items(vectors: NDArray[np.float32], l2: bool) -> Rounded:
+def round_items(vectors: NDArray[np.float32], l2: bool, rng: np.random.Generator) -> Rounded:
     """Round vectors (N, d), each dimension on a scale of its own.
 
     Examples
     --------
     >>> vectors = np.array([[0, 5], [1, 5], [2, 5]], dtype=np.float32)
-    >>> round_items(vectors, l2=True).bytes.tolist()
+    >>> round_items(vectors, l2=True, rng=np.random.default_rng(0)).bytes.tolist()
     [[-127, 0], [0, 0], [127, 0]]
     """
     count, dim = vectors.shape
-    low, high = np.full(dim, np.inf), np.full(dim, -np.inf)
-    for start in range(0, count, _BLOCK):
-        block = np.asarray(vectors[start : start + _BLOCK])
+    rows = max(1, _BLOCK // dim)
+    low, high, total = np.full(dim, np.inf), np.full(dim, -np.inf), np.zeros(dim)
+    for start in range(0, count, rows):
+        block = np.asarray(vectors[start : start + rows])
         low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        total += block.sum(axis=0, dtype=np.float64)
         let_go(vectors)
     centre, step = (low + high) / 2, (high - low) / (2 * _HIGHEST)
     inverse = np.divide(1, step, out=np.zeros(dim), where=step > 0)
+    # An inner product needs no shift: it adds the same to all items. A distance is the same from
+    # anywhere, and from the mean the query is short, and so are its errors.
+    shift = total / count if l2 else np.zeros(dim)
     rounded = np.empty((count, dim), dtype=np.int8)
     lengths = np.zeros(count if l2 else 0, dtype=np.float32)
-    for start in range(0, count, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        centred = vectors[part] - centre  # in float64, where no square is too large or too small
-        rounded[part] = np.rint(np.clip(centred * inverse, -_HIGHEST, _HIGHEST))
+    for start in range(0, count, rows):
+        part = slice(start, start + rows)
+        block = np.asarray(vectors[part], dtype=np.float64)  # where no square is too large
+        steps = (block - centre) * inverse
+        steps += rng.random(size=steps.shape, dtype=np.float32)  # up or down, by what is nearer
+        rounded[part] = np.clip(np.floor(steps), -_HIGHEST, _HIGHEST)
         if l2:
+            block -= shift
             with np.errstate(over="ignore"):  # where distances become infinite, too
-                lengths[part] = np.einsum("nd,nd->n", centred, centred) / 2
+                lengths[part] = np.einsum("nd,nd->n", block, block) / 2
         let_go(vectors)
-    # An inner product needs no centre on the side of the query: it adds the same to all items.
-    shift = centre if l2 else np.zeros(dim)
     return Rounded(rounded, shift.astype(np.float32), step.astype(np.float32), lengths)
 
 
@@ -72,13 +79,17 @@ def _product(query: Any, bytes_: Any) -> Any:
 
 @arithmetic
 def _spread(frozen: Frozen, query: Any, out: Any) -> Any:
-    """Write the query in steps of the rounding, and return the deviation of what it adds up to."""
+    """Write the query in steps of the rounding; return how far errors move two scores apart.
+
+    That is the standard deviation, at most: of two products, each a sum of independent errors whose
+    variance is a quarter of a step's square or less.
+    """
     shift, step = frozen.rounded.shift, frozen.rounded.step
     total = 0.0  # in float64, where no square of a float32 is too large or too small
     for j in range(len(query)):
         out[j] = (query[j] - shift[j]) * step[j]
         total += np.float64(out[j]) * np.float64(out[j])
-    return np.float32(np.sqrt(total / 12.0))
+    return np.float32(np.sqrt(total / 2.0))
 
 
 @step
@@ -87,7 +98,7 @@ def sift(frozen: Frozen, query: Any, chosen: int, k: int, scratch: Scratch) -> i
     rounded, touched, near = frozen.rounded, scratch.touched, scratch.scores
     if len(rounded.bytes) == 0 or chosen <= k:
         return chosen
-    noise = _spread(frozen, query, scratch.centred)
+    apart = _spread(frozen, query, scratch.centred)
     for t in range(min(_AHEAD, chosen)):
         fetch(rounded.bytes[touched[t]].ctypes.data, len(query))
     for t in range(chosen):
@@ -97,7 +108,7 @@ def sift(frozen: Frozen, query: Any, chosen: int, k: int, scratch: Scratch) -> i
         if frozen.metric != DOT:
             near[t] -= rounded.lengths[touched[t]]
         scratch.order[t] = near[t]
-    cut = kth_largest(scratch.order[:chosen], k) - _SURE * noise
+    cut = kth_largest(scratch.order[:chosen], k) - _SURE * apart
     kept = 0
     for t in range(chosen):
         touched[kept] = touched[t]
