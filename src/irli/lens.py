@@ -39,7 +39,7 @@ def balance(rows: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[
     So none of rows (m, n) and weights (n, columns) has columns too small for its 8 bits.
     """
     # In float64, where no square of a float32 is too large or too small.
-    typical = np.sqrt(np.square(rows, dtype=np.float64).mean(axis=0))
+    typical = np.sqrt(np.einsum("mn,mn->n", rows, rows, dtype=np.float64) / len(rows))
     strength = np.sqrt(np.square(weights, dtype=np.float64).mean(axis=1))
     told = (typical > 0) & (strength > 0)
     scale = np.ones(len(typical), dtype=np.float32)
