@@ -391,7 +391,7 @@ def print_peak(asked: str) -> None:
                     most = max(most, _private() - build_bytes(items, dim, job.recipe))
                     sleep(_GLANCE)
                 running.result()
-    print(int(most))
+    print(int(most))  # for `_base_bytes`, which reads it in another process
 
 
 def _private() -> int:
