@@ -1,4 +1,4 @@
-"""Recipes: everything that decides how an index is learned, layout, checked and saved with it."""
+"""Recipes: every setting that decides how an index is learned, checked and saved with it."""
 
 from __future__ import annotations
 
