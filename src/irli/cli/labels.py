@@ -54,7 +54,7 @@ Candidates = Annotated[int | None, Option(help="Labels that the ranker puts in o
 Score = Annotated[str | None, Option(help="votes, probability, logit, log-probability.")]
 NoRanker = Annotated[bool, Option("--no-ranker", help="The index alone.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -81,7 +81,10 @@ def fit(
     as_json: Json = False,
     quiet: Annotated[bool, Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
-    """Learn which labels rows carry, resuming a fit that was interrupted."""
+    """Learn which labels rows carry.
+
+    The same command resumes a fit that was interrupted.
+    """
     if out.exists():
         claim(out)
     changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
@@ -128,7 +131,10 @@ def predict(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best labels of rows, by name where the labels have names."""
+    """Find the best labels of rows.
+
+    They are given by name where the labels have names.
+    """
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
@@ -177,9 +183,9 @@ def evaluate(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how good the labels are that the index finds for rows whose labels are known.
+    """Measure how good the found labels are.
 
-    Labels that the index has never seen count: nothing can find them.
+    The true labels of the rows must be known. Those that the index has never seen count as missed.
     """
     depths = _read_depths(k)
     known = LabelIndex.from_folder(console.read_index(index, LABELS))

@@ -34,7 +34,7 @@ from irli.vectors.index import VectorIndex
 Key = Annotated[str | None, Option(help="Which array, if the file is HDF5.")]
 Limit = Annotated[int | None, Option(min=1, help="Read only the first so many vectors.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
