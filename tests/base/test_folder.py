@@ -86,7 +86,7 @@ def index(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     meta=st.dictionaries(st.text(), JSON, max_size=3),
     arrays=st.dictionaries(NAMES, ARRAYS, max_size=3),
@@ -495,7 +495,7 @@ def test_readers_during_saves_see_one_index_or_another(tmp_path: Path) -> None:
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for turn in range(60):
+    for turn in range(30):
         write_folder(tmp_path, folders[turn % 3])
     done.set()
     for reader in readers:
