@@ -1,4 +1,4 @@
-"""What all kinds of index share: they are true, fitted or not, and open from a folder."""
+"""The base classes of all indexes: truth value, length, and loading from a folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ I = TypeVar("I", bound="SavedIndex")  # noqa: E741
 
 
 class Index(ABC):
-    """Any index."""
+    """The base class of every index."""
 
     def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
+        return True  # else `if index:` would be False before `fit`, when the length is 0
 
     @abstractmethod
     def __len__(self) -> int:
@@ -23,14 +23,14 @@ class Index(ABC):
 
 
 class SavedIndex(Index):
-    """An index that lies whole in one folder."""
+    """The base class of an index that one folder holds completely."""
 
     @classmethod
     @abstractmethod
     def from_folder(cls: type[I], folder: Folder) -> I:
-        """Make the index that a folder in memory holds."""
+        """Make an index from the contents of its folder."""
 
     @classmethod
     def load(cls: type[I], path: StrPath, *, mmap: bool = True, verify: bool = True) -> I:
-        """Open the index folder `path`; `irli.load` opens any kind and says what the rest means."""
+        """Open the index folder `path`. `irli.load` opens any kind and explains the parameters."""
         return cls.from_folder(read_folder(path, mmap=mmap, verify=verify))
