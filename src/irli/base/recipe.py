@@ -1,4 +1,4 @@
-"""Recipes: the named sets of build settings (R, B, epochs, loss, ...), checked and resolved."""
+"""Recipes: the build settings (R, B, epochs, loss, ...), by name, checked, and chosen by size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from irli.base.checks import check_bool, check_choice, check_float, check_int
 from irli.errors import InvalidParameter
 
-MOST_PIECES = 512  # the sum of so many table values fits into 16 bits
+MOST_PIECES = 512  # the sum of this many table values fits into 16 bits
 _LEAST_CODED = 4096  # codes pay from this many items on
 _LEAST_POINTS, _MOST_POINTS = 50_000, 200_000  # bounds on the base vectors to train on
 _DISTANCES = 10**11  # exact distances to compute for them, within these bounds
@@ -65,8 +65,8 @@ class Recipe:
     noise : float
         Standard deviation of the noise added to training queries, relative to their length.
     affinity : {"item", "queries", "both"}
-        "item": Definition 2, f(item). "queries": Definition 1, the sum of f over the queries that
-        want the item. "both": a mix of them.
+        "item": Definition 2, f(item). "queries": Definition 1, the sum of f over the queries to
+        which the item is relevant. "both": a mix of them.
     probe_cut : float
         Affinity counts a probability p as p / (p + probe_cut), the chance that the bucket is
         probed. 0: as p.
@@ -87,8 +87,8 @@ class Recipe:
     epochs : int
         Training epochs of each repetition.
     repartition_every : int
-        Epochs between two re-partitions. 0: two. With so many items that a re-partition takes
-        longer than the training, 0 means half of all epochs.
+        Epochs between two re-partitions. 0: two, or half of all epochs from 2 million items on,
+        where a re-partition takes longer than the training.
     epoch_size : int
         Training queries drawn in an epoch, but at most half of many. 0: every query once.
     stop_moved : float

@@ -24,7 +24,7 @@ from irli.engine.vector_layout import DOT, Int8Vectors, Scratch, VectorLayout
 LONG = 128  # dimensions from which the prefilter pays
 _BLOCK = 1 << 22  # numbers rounded at a time
 _HIGHEST = 127
-_DEVIATIONS = np.float32(3.0)  # a candidate is dropped if it is so many below the k-th score
+_DEVIATIONS = np.float32(3.0)  # standard deviations below the k-th score that drop a candidate
 _AHEAD = 8  # vectors that are prefetched ahead
 
 

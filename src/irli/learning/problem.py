@@ -103,7 +103,7 @@ class Problem:
         return cls(metric=(folder / "metric").read_text(), **arrays)
 
     def fingerprint(self, recipe: Recipe) -> str:
-        """Return a checksum of problem and recipe, which tells their checkpoints from others."""
+        """Return a checksum of the problem and the recipe, by which checkpoints are found again."""
         digest = hashlib.sha256(repr((self.metric, recipe)).encode())
         for value in self._collect_arrays().values():
             digest.update(repr((value.shape, value.dtype.str)).encode())
