@@ -352,5 +352,5 @@ def _check_agreement(file: Path, data: AnnBenchmark) -> None:
     if neighbors.size and neighbors.max() >= len(train):
         raise FormatError(
             f"{file} must hold neighbours among its {len(train)} base vectors. "
-            f"It holds row number {neighbors.max()} instead. Download it again."
+            f"It holds number {neighbors.max()} instead. Download it again."
         )
