@@ -67,7 +67,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
-            log.warning("%s is damaged and will be learned again: %s", path, error)
+            log.warning("%s is damaged and is learned again: %s", path, error)
             return None
 
     def load_all(self, recipe: Recipe, before: int | None = None) -> list[Repetition]:
