@@ -10,7 +10,9 @@ _VARIES = (
     (r"PARAMETERS( PARAMETERS)+", "PARAMETERS"),
     (r"\d[\d.,]*(e[+-]?\d+)?", "#"),
     (r"-#", "#"),
+    (r"\n {8,}", " "),  # a line that goes on
     (r" +", " "),
+    (r"(\n ?(# )+(#|taken back))+", "\n# ROWS"),  # how many rounds there were
 )
 
 
