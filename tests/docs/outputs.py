@@ -10,7 +10,7 @@ _VARIES = (
     (r"PARAMETERS( PARAMETERS)+", "PARAMETERS"),
     (r"\d[\d.,]*(e[+-]?\d+)?", "#"),
     (r"-#", "#"),
-    (r"\n {8,}", " "),  # a line that goes on
+    (r"\n {10}(?=[a-z_]+=)", " "),  # settings that go on in the next line
     (r" +", " "),
     (r"(\n ?(# )+(#|taken back))+", "\n# ROWS"),  # how many rounds there were
 )
@@ -27,11 +27,15 @@ def skeleton(text: str) -> str:
     return "\n".join(line.strip() for line in text.strip().split("\n"))
 
 
-def numbers(text: str) -> list[float]:
-    """Return the numbers of a text that are no timings.
+def close(printed: str, shown: str) -> bool:
+    """Whether the numbers of two texts are about the same: within a tenth, or 0.05.
 
-    >>> numbers("recall 0.95 at k=10, 146 µs a query")
-    [0.95, 10.0]
+    >>> close("recall 0.96 of 10", "recall 0.94 of 10"), close("recall 0.9", "recall 0.7")
+    (True, False)
     """
-    text = re.sub(r"[\d.]+ (µs|ms|s)\b", "", text)
+    pairs = zip(_numbers(printed), _numbers(shown), strict=True)
+    return all(abs(a - b) <= max(0.1 * abs(b), 0.05) for a, b in pairs)
+
+
+def _numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"(?<![\w.])-?\d+\.?\d*(?:e-?\d+)?", text)]

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from outputs import skeleton
+from outputs import close, skeleton
 from pages import PAGES, ROOT, blocks, name_of
 
 WITH_CODE = [p for p in PAGES if any(b.info.startswith("python") for b in blocks(p))]
@@ -29,7 +29,9 @@ def test_the_blocks_of_a_page_run(
             exec(compile(source, str(page), "exec"), names)
             printed = capsys.readouterr().out
         elif block.info == "text" and printed is not None:
-            assert skeleton(printed) == skeleton(block.text), f"{name_of(page)}:{block.line}"
+            where = f"{name_of(page)}:{block.line} shows another output than:\n{printed}"
+            assert skeleton(printed) == skeleton(block.text), where
+            assert close(printed, block.text), where
             printed = None
 
 
