@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_the_blocks_of_a_page_run(
     names: dict[str, object] = {"__name__": "page"}
     printed = None
     for block in blocks(page):
-        if block.info == "python":
+        if block.info == "python" and not _lacks(block.text):
             source = "\n" * (block.line - 1) + block.text  # so that errors name the page's lines
             exec(compile(source, str(page), "exec"), names)
             printed = capsys.readouterr().out
@@ -35,8 +36,11 @@ def test_the_blocks_of_a_page_run(
             printed = None
 
 
-def test_few_blocks_are_left_out() -> None:
-    left_out = [
-        name_of(page) for page in PAGES for b in blocks(page) if b.info.startswith("python ")
-    ]
-    assert left_out == ["docs/how-to/cluster.md", "docs/how-to/faiss.md"]
+def _lacks(code: str) -> bool:
+    """Whether code needs FAISS, and it is not installed."""
+    return "import faiss" in code and importlib.util.find_spec("faiss") is None
+
+
+def test_no_block_is_left_out() -> None:
+    infos = {block.info for page in PAGES for block in blocks(page)}
+    assert infos <= {"python", "text", "console", "yaml", "bibtex", ""}
