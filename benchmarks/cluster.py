@@ -34,11 +34,11 @@ import psutil
 from common import keep, say, table
 
 import irli
+from irli.base.metrics import recall
 from irli.cluster import ShardedIndex
+from irli.cluster.costs import Costs, measured, skewed
+from irli.cluster.planner import Machines, plan
 from irli.errors import DeadlineExceeded, ShardUnavailable
-from irli.metrics import recall
-from irli.plan import Machines, plan
-from irli.plancosts import Costs, measured, skewed
 
 PROBES = (1, 2, 3, 5, 8, 12, 16, 20)
 PIECE = 250_000  # vectors made at a time
@@ -399,8 +399,8 @@ def _built_apart(data: Path, folder: Path, shards: int, recipe: Any) -> tuple[An
 import json, time, sys, psutil, threading
 import irli
 from irli.cluster import ShardedIndex
-from irli.clusterbuild import STEPS, Job, divided
-from irli.clusterfiles import Source
+from irli.cluster.build import STEPS, Job, divided
+from irli.cluster.sources import Source
 peak = [0]
 def watch():
     while True:
@@ -408,17 +408,17 @@ def watch():
         time.sleep(0.5)
 recipe = irli.Recipe(**json.loads({settings!r}))
 source = Source.of({str(data)!r})
-bounds = divided(source.rows, {shards})
+bounds = split_rows(source.rows, {shards})
 job = Job(source, bounds, {str(folder)!r}, "l2",
-          recipe.resolved(bounds[1] - bounds[0], source.dim), threads=1)
-from irli.repetitions import groups
-from irli.plancosts import skewed
+          recipe.resolve(bounds[1] - bounds[0], source.dim), threads=1)
+from irli.learning.runs import group_repetitions
+from irli.cluster.costs import skewed
 irli.VectorIndex(recipe=irli.recipe(epochs=2)).fit(skewed(5000, source.dim), threads=1)  # warm
 threading.Thread(target=watch, daemon=True).start()
 start = time.thread_time()  # not that of the watch
 for shard in range({shards}):
     STEPS.prepare(job, shard)
-    for numbers in groups(recipe):
+    for numbers in group_repetitions(recipe):
         STEPS.learn(job, shard, numbers)
     STEPS.finish(job, shard)
 print(json.dumps([time.thread_time() - start, peak[0]]))

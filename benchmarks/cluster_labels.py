@@ -14,9 +14,9 @@ import numpy as np
 from common import keep, say, table
 
 import irli
-from irli.clusterlabels import ShardedLabelIndex
-from irli.labeldata import read_rows
-from irli.labelmetrics import precision
+from irli.cluster.label_index import ShardedLabelIndex
+from irli.labels.files import read_rows
+from irli.labels.metrics import precision
 
 HEAD = ["shards", "P@1", "P@3", "P@5", "train CPU s"]
 

@@ -17,8 +17,8 @@ import faiss
 import numpy as np
 
 import irli
-from irli.datasets import read_vectors
-from irli.metrics import recall
+from irli.base.metrics import recall
+from irli.base.vector_files import read_vectors
 
 ROOT = Path(__file__).resolve().parent
 FILES = {

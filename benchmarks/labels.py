@@ -27,8 +27,8 @@ import scipy.sparse as sp
 from common import ROOT, keep, say, table
 
 import irli
-from irli.labeldata import Rows, read_rows
-from irli.labelmetrics import evaluate
+from irli.labels.files import Rows, read_rows
+from irli.labels.metrics import evaluate
 
 PEERS = ROOT.parent / ".venv-peers" / "bin" / "python"
 NAMES = ("debian-deps", "delicious", "moby-synonyms")
@@ -173,7 +173,10 @@ def one(train: Path, test: Path, seed: int, asked: list[dict[str, int]], out: Pa
                 "model_bytes": size,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
                 "runs": runs,
-                **{key: stats[key] for key in ("ranker_weights", "loads", "defaults", "fusion")},
+                **{
+                    key: stats[key]
+                    for key in ("ranker_weights", "loads", "defaults", "calibration")
+                },
             }
         )
     )
@@ -251,7 +254,9 @@ def large() -> None:
     Y = _csr(wanted, labels)
     del features, own, wanted
     start = time.perf_counter()
-    recipe = irli.recipe("labels", epochs=2, every=1, repetitions=2, keep="always", hidden=64)
+    recipe = irli.recipe(
+        "labels", epochs=2, repartition_every=1, repetitions=2, accept="always", hidden=64
+    )
     index = irli.LabelIndex(recipe, ranker=True).fit(X, Y, threads=THREADS, progress=True)
     learned = time.perf_counter() - start
     start = time.perf_counter()

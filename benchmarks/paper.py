@@ -10,10 +10,10 @@ import torch
 from common import ROOT, keep, load, say, table
 
 import irli
-from irli.affinity import Affinity
-from irli.partition import least_loaded
-from irli.problem import pose
-from irli.training import Learner
+from irli.learning.affinity import Affinity
+from irli.learning.partition import assign_least_loaded
+from irli.learning.problem import make_problem
+from irli.learning.training import Learner
 
 ITEMS = 60_000
 SCALED = {"repetitions": 2, "hidden": 256, "buckets": 1000, "neighbors": 100}
@@ -60,8 +60,8 @@ def _draw(history: list[dict[str, float]]) -> None:
 def _choices(vectors: np.ndarray) -> None:
     """Table 3: train for 5 epochs, re-partition with different K."""
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    recipe = irli.recipe("paper", **SCALED).resolved(*vectors.shape)
-    problem, _ = pose(vectors, "cosine", recipe)
+    recipe = irli.recipe("paper", **SCALED).resolve(*vectors.shape)
+    problem, _ = make_problem(vectors, "cosine", recipe)
     torch.manual_seed(0)
     learner = Learner(problem, recipe, 0, [], "cpu")
     row = {"random hash": learner.partition.loads().std()}
@@ -70,7 +70,7 @@ def _choices(vectors: np.ndarray) -> None:
     rank = Affinity(learner.network, learner.items, learner.queries[:0], learner.wanted_by, recipe)
     for choices in (5, 10, 25):
         rng = np.random.default_rng(0)
-        chosen = least_loaded(rank, len(vectors), recipe.buckets, choices, rng)
+        chosen = assign_least_loaded(rank, len(vectors), recipe.buckets, choices, rng)
         row[f"K = {choices}"] = np.bincount(chosen, minlength=recipe.buckets).std()
     say(f"standard deviation of the load, mean {len(vectors) / recipe.buckets:.0f}:")
     table(list(row), [[f"{value:.2f}" for value in row.values()]])

@@ -25,7 +25,7 @@ from common import (
 )
 
 import irli
-from irli.neighbors import exact_neighbors
+from irli.engine.exact import exact_neighbors
 
 NO_BOUND = 1e6  # a slack that no bucket ever reaches
 # The least work, which counts multiplications: a cascade, and buckets by work instead of by time.

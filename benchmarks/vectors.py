@@ -32,7 +32,7 @@ from vector_curves import TARGETS
 from vector_jobs import FOLDER, OWN, ROOT, Job, JobFailed, source_version
 from vector_peers import METHODS
 
-from irli.datasets import read_vectors
+from irli.base.vector_files import read_vectors
 
 REPORTED = {"test": 2000, "test_ood": 1000}
 TAUGHT = 4000  # the first queries of test_ood; the last 1,000 are reported

@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import irli
-from irli.metrics import recall
-from irli.neighbors import exact_neighbors
+from irli.base.metrics import recall
+from irli.engine.exact import exact_neighbors
 from samples import load_glove, load_wordnet
 
 PICTURE = Path("demo.png")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from irli.datasets import read_vectors
+from irli.base.vector_files import read_vectors
 from samples import DATA
 
 WORDS = 20_000

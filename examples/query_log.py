@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import irli
-from irli.labelmetrics import recall
+from irli.labels.metrics import recall
 
 NEEDS, ITEMS, DIM = 100, 300, 32  # what visitors look for, the items that serve it, query vectors
 

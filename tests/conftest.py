@@ -17,14 +17,16 @@ from planted import clusters  # noqa: E402
 import irli  # noqa: E402
 from irli import Recipe, VectorIndex  # noqa: E402
 from irli.cluster import ShardedIndex  # noqa: E402
-from irli.searching import SearchParameters  # noqa: E402
+from irli.vectors.parameters import SearchParameters  # noqa: E402
 
 METRICS = ("l2", "ip", "cosine")
 
 
 def small_default(**changes: object) -> Recipe:
     """The default recipe, short."""
-    return irli.recipe("default", **{"epochs": 2, "epoch_size": 2048, "every": 1, **changes})
+    return irli.recipe(
+        "default", **{"epochs": 2, "epoch_size": 2048, "repartition_every": 1, **changes}
+    )
 
 
 def small_paper(**changes: object) -> Recipe:
@@ -36,7 +38,7 @@ def small_paper(**changes: object) -> Recipe:
         "neighbors": 10,
         "choices": 4,
         "epochs": 6,
-        "every": 2,
+        "repartition_every": 2,
         "batch_size": 64,
     }
     return irli.recipe("paper", **{**settings, **changes})

@@ -8,12 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.codes import code_items
-from irli.frozen import L2, Frozen
-from irli.lens import no_lens
-from irli.partition import Partition
-from irli.rounded import not_rounded, round_items
-from irli.router import Router, pack, plain
+from irli.engine.int8 import no_projection
+from irli.engine.pq import encode_items
+from irli.engine.prefilter import no_int8_vectors, round_items
+from irli.engine.router import Router, pack, plain
+from irli.engine.vector_layout import L2, VectorLayout
+from irli.learning.partition import Partition
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -122,25 +122,25 @@ def freeze(
     metric: int = L2,
     pieces: int = 0,
     rounded: bool = False,
-) -> Frozen:
+) -> VectorLayout:
     """Put routers of equal shapes and their partitions together as the kernels read them."""
-    lists = [partition.inverted() for partition in partitions]
+    lists = [partition.invert() for partition in partitions]
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     items = np.concatenate([items for _, items in lists])
-    rows = not_rounded(vectors.shape[1])
+    rows = no_int8_vectors(vectors.shape[1])
     if rounded:
         rows = round_items(vectors, metric == L2, np.random.default_rng(1))
-    return Frozen(
+    return VectorLayout(
         **pack(routers),
-        lens=no_lens(),
+        projection=no_projection(),
         linear=routers[0].linear,
         depths=routers[0].depths,
         keeps=routers[0].keeps,
         offsets=offsets,
         items=items,
         vectors=vectors,
-        coded=code_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
+        codes=encode_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
         rounded=rows,
         metric=metric,
     )

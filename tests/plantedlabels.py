@@ -11,9 +11,9 @@ from planted import random_partition, random_router
 
 import irli
 from irli import Recipe
-from irli.labelfit import freeze, with_ranker
-from irli.labelkernels import FrozenLabels
-from irli.ranker import Ranker
+from irli.engine.predict import LabelLayout
+from irli.labels.ranker import Ranker
+from irli.labels.tune import freeze, with_ranker
 
 Floats = NDArray[np.float32]
 
@@ -60,7 +60,7 @@ def small_paper_labels(**changes: Any) -> Recipe:
         "repetitions": 2,
         "hidden": 16,
         "epochs": 4,
-        "every": 2,
+        "repartition_every": 2,
         "buckets": 8,
         "choices": 3,
         "batch_size": 32,
@@ -78,7 +78,7 @@ def random_frozen(
     shared: bool = True,
     per_item: int = 1,
     seed: int = 0,
-) -> FrozenLabels:
+) -> LabelLayout:
     """Return an index of random weights and buckets, without a ranker."""
     rng = np.random.default_rng(seed)
     routers = [
@@ -101,9 +101,9 @@ def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) ->
     return Ranker.of(sp.csr_array(dense.astype(np.float32)), bias)
 
 
-def ranked(frozen: FrozenLabels, ranker: Ranker | None) -> FrozenLabels:
+def ranked(layout: LabelLayout, ranker: Ranker | None) -> LabelLayout:
     """Return the index with the ranker, if there is one."""
-    return frozen if ranker is None else with_ranker(frozen, ranker)
+    return layout if ranker is None else with_ranker(layout, ranker)
 
 
 def random_rows(rows: int, dim: int, density: float = 0.4, seed: int = 0) -> sp.csr_array:

@@ -1,32 +1,95 @@
 """irli: a learned index. Small networks route queries to balanced buckets of items.
 
+What is exported here is imported when it is first used: `import irli` itself takes no time, and a
+process that only searches never imports torch.
+
 >>> import irli
 >>> index = irli.VectorIndex("cosine")
 """
 
-import logging
+from __future__ import annotations
 
-from irli.config import Recipe, recipe
-from irli.errors import IrliError
-from irli.filters import Deny
-from irli.index import load
-from irli.labels import LabelIndex, Prediction
-from irli.threads import set_threads
-from irli.vectors import SearchResult, VectorIndex
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irli import errors
+    from irli.base.ids import Deny
+    from irli.base.recipe import Recipe, recipe
+    from irli.base.threads import set_threads
+    from irli.errors import (
+        ClusterError,
+        DeadlineExceeded,
+        DimensionMismatch,
+        FormatError,
+        IncompatibleVersion,
+        InvalidParameter,
+        IrliError,
+        MissingDependency,
+        NotFitted,
+        ShardUnavailable,
+    )
+    from irli.labels.index import LabelIndex, Prediction
+    from irli.loading import load
+    from irli.vectors.index import SearchResult, VectorIndex
+    from irli.vectors.parameters import SearchParameters
+    from irli.versions import show_versions
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClusterError",
+    "DeadlineExceeded",
     "Deny",
+    "DimensionMismatch",
+    "FormatError",
+    "IncompatibleVersion",
+    "InvalidParameter",
     "IrliError",
     "LabelIndex",
+    "MissingDependency",
+    "NotFitted",
     "Prediction",
     "Recipe",
+    "SearchParameters",
     "SearchResult",
+    "ShardUnavailable",
     "VectorIndex",
+    "errors",
     "load",
     "recipe",
     "set_threads",
+    "show_versions",
 ]
+
+_HOME = {
+    "Deny": "irli.base.ids",
+    "LabelIndex": "irli.labels.index",
+    "Prediction": "irli.labels.index",
+    "Recipe": "irli.base.recipe",
+    "SearchParameters": "irli.vectors.parameters",
+    "SearchResult": "irli.vectors.index",
+    "VectorIndex": "irli.vectors.index",
+    "load": "irli.loading",
+    "recipe": "irli.base.recipe",
+    "set_threads": "irli.base.threads",
+    "show_versions": "irli.versions",
+}
+_ROOMS = ("base", "cluster", "engine", "errors", "labels", "learning", "vectors")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"irli.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'irli' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME.get(name, "irli.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

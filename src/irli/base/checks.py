@@ -1,0 +1,509 @@
+"""What users pass in, turned into the arrays that the rest of irli works on, or refused.
+
+Every message says which parameter is at fault, what it must be, what it is, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.types import Rows, Sparse
+from irli.errors import DimensionMismatch, InvalidParameter, IrliError
+
+# Values looked at in one go: keeps the scratch memory of a check at a megabyte.
+_BLOCK = 1 << 20
+
+
+def as_vectors(x: Any, name: str, dim: int | None = None) -> NDArray[np.float32]:
+    """Return `x` as C-contiguous float32 of shape (n, d), copied only if it is not yet so.
+
+    Parameters
+    ----------
+    x : array_like of shape (n, d)
+        Real numbers of any width, integers or booleans; memory-mapped arrays stay mapped.
+    name : str
+        What the caller calls `x`, for the messages.
+    dim : int, optional
+        The number of dimensions that `x` must have.
+
+    Examples
+    --------
+    >>> as_vectors([[1, 2], [3, 4]], "X")
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+    array = _as_real(x, name)
+    if array.ndim != 2:
+        raise InvalidParameter(
+            f"The '{name}' parameter must be an array of shape (n, d), one vector in each row. "
+            f"Got shape {array.shape} instead. Reshape it, for one vector with x[None, :]."
+        )
+    if array.size == 0:
+        raise InvalidParameter(
+            f"The '{name}' parameter must hold at least one vector of at least one dimension. "
+            f"Got shape {array.shape} instead. Check that the data was loaded."
+        )
+    return _as_float32(array, name, dim)
+
+
+def as_queries(x: Any, dim: int) -> tuple[NDArray[np.float32], bool]:
+    """Return `x` as float32 of shape (n, dim), and whether it was a single 1-D query.
+
+    No queries at all, shape (0, dim), are allowed: they have an empty answer.
+
+    Examples
+    --------
+    >>> as_queries([1, 2], dim=2)
+    (array([[1., 2.]], dtype=float32), True)
+    """
+    plain = type(x) is np.ndarray and x.dtype == np.float32
+    array = x if plain else _as_real(x, "queries")
+    single = array.ndim == 1
+    if single:
+        array = array[None, :]
+    if array.ndim != 2:
+        raise InvalidParameter(
+            "The 'queries' parameter must be one query of shape (d,) or an array of shape (n, d). "
+            f"Got shape {array.shape} instead. Reshape it to one query in each row."
+        )
+    return _as_float32(array, "queries", dim), single
+
+
+def as_ids(ids: Any, n: int) -> NDArray[np.int64]:
+    """Return `ids` as int64 of shape (n,): one for each item, not negative, none twice.
+
+    Examples
+    --------
+    >>> as_ids([7, 3, 5], n=3)
+    array([7, 3, 5])
+    """
+    array = as_array(ids, "ids")
+    if array.shape != (n,):
+        raise InvalidParameter(
+            f"The 'ids' parameter must have shape ({n},), one id for each item. "
+            f"Got shape {array.shape} instead. Pass as many ids as vectors, or none to number them."
+        )
+    if n == 0:
+        return np.empty(0, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise InvalidParameter(
+            "The 'ids' parameter must hold integers that fit into 64 bits. "
+            f"Got dtype {array.dtype} instead. Keep other names in a list and pass its positions."
+        )
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        row = int(array.argmax())
+        raise InvalidParameter(
+            "The 'ids' parameter must hold integers that fit into int64. "
+            f"Got {array[row]} in row {row} instead. Use smaller ids."
+        )
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    if array.min() < 0:
+        row = int(np.argmax(array < 0))
+        raise InvalidParameter(
+            "The 'ids' parameter must not hold negative ids, -1 stands for 'no item'. "
+            f"Got {array[row]} in row {row} instead. Number the items from 0 up."
+        )
+    order = np.argsort(array, kind="stable")
+    again = order[1:][array[order[1:]] == array[order[:-1]]]
+    if again.size:
+        row = int(again.min())
+        first = int(np.argmax(array == array[row]))
+        raise InvalidParameter(
+            "The 'ids' parameter must not hold an id twice. "
+            f"Got {array[row]} in rows {first} and {row}. Drop one of them or give it a new id."
+        )
+    return array
+
+
+def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
+    """Return which items each query wants, as float32 weights of shape (n_queries, n_items).
+
+    Parameters
+    ----------
+    y : sparse array of shape (n_queries, n_items), or int array of shape (n_queries, j)
+        Weights that are not negative; or in each row the row numbers of the wanted items, with -1
+        where there are fewer than j. A query may want nothing.
+
+    Examples
+    --------
+    >>> as_relevance([[2, 0], [1, -1]], n_queries=2, n_items=3).toarray()
+    array([[1., 0., 1.],
+           [0., 1., 0.]], dtype=float32)
+    """
+    if sp.issparse(y):
+        return _relevance_from_sparse(y, n_queries, n_items)
+    array = as_array(y, "relevance")
+    if array.dtype.kind not in "iu" and array.size:
+        raise InvalidParameter(
+            "The 'relevance' parameter must be a sparse array of weights or an integer array of "
+            f"item rows. Got dtype {array.dtype} instead. "
+            "Wrap dense weights: scipy.sparse.csr_array(y)."
+        )
+    if array.ndim != 2 or len(array) != n_queries:
+        raise InvalidParameter(
+            f"The 'relevance' parameter must have shape ({n_queries}, j), one row for each query. "
+            f"Got shape {array.shape} instead. Pad short rows with -1."
+        )
+    wrong = (array < -1) | (array >= n_items)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InvalidParameter(
+            f"The 'relevance' parameter must hold item rows in the range [0, {n_items - 1}], or -1 "
+            f"as padding. Got {array[row, column]} in row {row} instead. "
+            "Pass positions in the base vectors, not ids."
+        )
+    rows, columns = np.nonzero(array != -1)
+    relevance = sp.csr_array(
+        (np.ones(len(rows), dtype=np.float32), (rows, array[rows, columns])),
+        shape=(n_queries, n_items),
+    )
+    # An item that is named twice is wanted no more than once.
+    relevance.sum_duplicates()
+    relevance.data[:] = 1
+    return relevance
+
+
+def as_rows(x: Any, dim: int | None = None) -> Rows:
+    """Return rows of features: float32 CSR with sorted, distinct columns, or a dense array.
+
+    Parameters
+    ----------
+    x : array_like or sparse array of shape (n, d), or (d,) for a single dense row
+    dim : int, optional
+        The d that it must have.
+
+    Examples
+    --------
+    >>> as_rows(sp.csr_array(np.eye(2))).dtype
+    dtype('float32')
+    >>> as_rows(np.ones((1, 2)), dim=3)
+    Traceback (most recent call last):
+    irli.errors.DimensionMismatch: The 'X' parameter must have 3 features, as the rows that the
+    index was fitted on. Got 2 instead. Make the features in the same way.
+    """
+    if not sp.issparse(x):
+        x = np.atleast_2d(x) if isinstance(x, np.ndarray) and x.ndim == 1 else x
+        dense = as_vectors(x, "X")
+        _check_width(dense.shape[1], dim)
+        return dense
+    # A single row in order is not copied: most of the time of its prediction would be spent here.
+    rows = cast("Sparse", x) if _is_ordered_row(x) else _as_csr(x, "X")
+    _check_width(rows.shape[1], dim)
+    if rows.shape[0] == 0 or rows.shape[1] == 0:
+        raise InvalidParameter(
+            f"The 'X' parameter must have at least one row and one feature. Got shape {rows.shape} "
+            "instead. Pass the rows to learn from or to label."
+        )
+    wrong = ~np.isfinite(rows.data)
+    if wrong.any():
+        value, row = _find_first(rows, wrong)
+        raise InvalidParameter(
+            "The 'X' parameter must hold finite numbers (within float32). "
+            f"Got {value} in row {row} instead. Drop or repair such rows."
+        )
+    return rows
+
+
+def as_labels(y: Any, rows: int) -> Sparse:
+    """Return which labels each row carries: CSR of ones, of shape (rows, L).
+
+    Examples
+    --------
+    >>> as_labels(sp.csr_array(np.array([[0, 2.0], [0, 0]])), rows=2).data
+    array([1.], dtype=float32)
+    """
+    if not sp.issparse(y):
+        array = as_array(y, "Y")
+        if array.ndim != 2 or array.dtype.kind not in "biuf":
+            raise InvalidParameter(
+                "The 'Y' parameter must be a sparse array of shape (rows, labels), not zero where "
+                f"a row carries a label. Got {type(y).__name__} of shape {array.shape} instead. "
+                "Make one with scipy.sparse.csr_array((ones, (row, label)))."
+            )
+        y = sp.csr_array(array)
+    labels = _as_csr(y, "Y")
+    if labels.shape[0] != rows:
+        raise InvalidParameter(
+            f"The 'Y' parameter must have a row for each of the {rows} rows of X. "
+            f"Got {labels.shape[0]} instead. Pass both in the same order and number."
+        )
+    wrong = ~(np.isfinite(labels.data) & (labels.data >= 0))
+    if wrong.any():
+        value, row = _find_first(labels, wrong)
+        raise InvalidParameter(
+            "The 'Y' parameter must hold zeros and positive numbers (within float32). "
+            f"Got {value} in row {row} instead. Leave out what a row does not carry."
+        )
+    labels.eliminate_zeros()
+    if labels.nnz == 0:
+        raise InvalidParameter(
+            "The 'Y' parameter must name a label for at least one row. Got none at all. "
+            "Check that rows and labels were read from the right files."
+        )
+    labels.data[:] = 1
+    return labels
+
+
+def check_int(
+    name: str,
+    value: Any,
+    *,
+    at_least: int | None = None,
+    at_most: int | None = None,
+    owner: str = "",
+) -> int:
+    """Return `value` as an int within the given bounds.
+
+    Examples
+    --------
+    >>> check_int("k", 0, at_least=1, owner="search")
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'k' parameter of search must be an int in the range [1, inf).
+    Got 0 instead. Use 1 or more.
+    """
+    if type(value) is int and (at_least is None or value >= at_least) and at_most is None:
+        return value  # nearly always, and a single query has no time for the rest
+    interval = _interval(at_least, at_most)
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise _refusal(name, owner, f"an int{interval}", value, "Pass a whole number.")
+    _check_bounds(name, value, at_least, at_most, owner, f"an int{interval}")
+    return int(value)
+
+
+def check_float(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    owner: str = "",
+) -> float:
+    """Return `value` as a finite float within the given bounds.
+
+    Examples
+    --------
+    >>> check_float("recall", 95, at_least=0, at_most=1, owner="tune")
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'recall' parameter of tune must be a finite number in the
+    range [0, 1]. Got 95 instead. Use 1 or less.
+    """
+    must = f"a finite number{_interval(at_least, at_most)}"
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise _refusal(name, owner, must, value, "Pass a number such as 0.5.")
+    _check_bounds(name, value, at_least, at_most, owner, must)
+    return float(value)
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[str], *, owner: str = "") -> str:
+    """Return `value` if it is one of the `allowed` words.
+
+    Examples
+    --------
+    >>> check_choice("metric", "cosin", ["l2", "ip", "cosine"])
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'metric' parameter must be one of 'l2', 'ip', 'cosine'.
+    Got 'cosin' instead. Did you mean 'cosine'?
+    """
+    words = list(allowed)
+    if isinstance(value, str) and value in words:
+        return value
+    near = difflib.get_close_matches(str(value), words, n=1)
+    advice = f"Did you mean {near[0]!r}?" if near else "Choose one of them."
+    raise _refusal(name, owner, "one of " + ", ".join(map(repr, words)), value, advice)
+
+
+def check_bool(name: str, value: Any, *, owner: str = "") -> bool:
+    """Return `value` if it is True or False.
+
+    Examples
+    --------
+    >>> check_bool("boost", True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise _refusal(name, owner, "True or False", value, "Choose one of them.")
+    return value
+
+
+def check_names(given: Iterable[str], known: Iterable[str], *, owner: str) -> None:
+    """Raise a TypeError, as Python does, for a keyword argument that a function does not have.
+
+    Examples
+    --------
+    >>> check_names(["probe"], ["probes", "threshold"], owner="search")
+    Traceback (most recent call last):
+    TypeError: search() got an unexpected keyword argument 'probe'. Did you mean 'probes'?
+    """
+    words = list(known)
+    for name in given:
+        if name not in words:
+            near = difflib.get_close_matches(name, words, n=1)
+            advice = f"Did you mean '{near[0]}'?" if near else f"It has: {', '.join(words)}."
+            raise TypeError(f"{owner}() got an unexpected keyword argument '{name}'. {advice}")
+
+
+def check_sparse_format(x: Any, what: str, error: type[IrliError] = InvalidParameter) -> None:
+    """Raise unless a sparse array is well-formed: kernels follow its indices without a check."""
+    if not hasattr(x, "check_format"):  # only the compressed formats can be malformed
+        return
+    try:
+        x.check_format(full_check=True)
+    except ValueError as fault:
+        raise error(
+            f"{what} must be a well-formed sparse array. Got one with a fault instead: {fault}. "
+            "Rebuild it from (row, column) pairs, numbered from 0 up."
+        ) from fault
+
+
+def as_array(x: Any, name: str) -> NDArray[Any]:
+    """Return `numpy.asarray(x)`, or say which parameter is no array."""
+    try:
+        return np.asarray(x)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidParameter(
+            f"The '{name}' parameter must be something that numpy.asarray takes. "
+            f"Got {type(x).__name__} instead: {error}. Give every row the same length."
+        ) from error
+
+
+def _as_real(x: Any, name: str) -> NDArray[Any]:
+    if sp.issparse(x):
+        raise InvalidParameter(
+            f"The '{name}' parameter must be a dense array of real numbers. "
+            f"Got a sparse {type(x).__name__} instead. Make it dense with .toarray()."
+        )
+    array = as_array(x, name)
+    if array.dtype.kind not in "fiub":
+        raise InvalidParameter(
+            f"The '{name}' parameter must hold real numbers. "
+            f"Got dtype {array.dtype} instead. Convert it with .astype('float32')."
+        )
+    return array
+
+
+def _as_float32(array: NDArray[Any], name: str, dim: int | None) -> NDArray[np.float32]:
+    if dim is not None and array.shape[1] != dim:
+        raise DimensionMismatch(
+            f"The '{name}' parameter must have {dim} dimensions, as the vectors of the index. "
+            f"Got {array.shape[1]} dimensions instead. Encode them in the same way."
+        )
+    # Numbers beyond float32 become infinite here, and are named below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        vectors = np.ascontiguousarray(array, dtype=np.float32)
+        if math.isfinite(vectors.sum()):  # then all are; a sum may overflow without a fault
+            return vectors
+    rows = max(1, _BLOCK // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), rows):
+        finite = np.isfinite(vectors[start : start + rows]).all(axis=1)
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            value = vectors[row][~np.isfinite(vectors[row])][0]
+            raise InvalidParameter(
+                f"The '{name}' parameter must hold finite numbers (within float32). "
+                f"Got {value} in row {row} instead. Drop or repair such rows."
+            )
+    return vectors
+
+
+def _relevance_from_sparse(y: Any, n_queries: int, n_items: int) -> Sparse:
+    if y.shape != (n_queries, n_items):
+        raise InvalidParameter(
+            f"The 'relevance' parameter must have shape ({n_queries}, {n_items}), queries by "
+            f"items. Got shape {y.shape} instead. Check that rows are queries and columns items."
+        )
+    if y.dtype.kind not in "fiub":
+        raise InvalidParameter(
+            "The 'relevance' parameter must hold real weights. "
+            f"Got dtype {y.dtype} instead. Convert it with .astype('float32')."
+        )
+    check_sparse_format(y, "The 'relevance' parameter")
+    relevance = sp.csr_array(y, copy=True)
+    with np.errstate(over="ignore"):
+        relevance = relevance.astype(np.float32)
+    wrong = ~(np.isfinite(relevance.data) & (relevance.data >= 0))
+    if wrong.any():
+        value, row = _find_first(relevance, wrong)
+        raise InvalidParameter(
+            "The 'relevance' parameter must hold finite weights that are not negative. "
+            f"Got {value} in row {row} instead. Leave out unwanted items."
+        )
+    relevance.sum_duplicates()
+    relevance.eliminate_zeros()
+    return relevance
+
+
+def _interval(at_least: float | None, at_most: float | None) -> str:
+    if at_least is None and at_most is None:
+        return ""
+    low = "(-inf" if at_least is None else f"[{at_least}"
+    high = "inf)" if at_most is None else f"{at_most}]"
+    return f" in the range {low}, {high}"
+
+
+def _check_bounds(
+    name: str, value: Any, at_least: float | None, at_most: float | None, owner: str, must: str
+) -> None:
+    if at_least is not None and value < at_least:
+        raise _refusal(name, owner, must, value, f"Use {at_least} or more.")
+    if at_most is not None and value > at_most:
+        raise _refusal(name, owner, must, value, f"Use {at_most} or less.")
+
+
+def _refusal(name: str, owner: str, must: str, value: Any, advice: str) -> InvalidParameter:
+    of = f" of {owner}" if owner else ""
+    return InvalidParameter(
+        f"The '{name}' parameter{of} must be {must}. Got {value!r} instead. {advice}"
+    )
+
+
+def _as_csr(x: Any, name: str) -> Sparse:
+    if x.ndim != 2 or x.dtype.kind not in "biuf":
+        raise InvalidParameter(
+            f"The '{name}' parameter must be a sparse array of real numbers with two axes. "
+            f"Got dtype {x.dtype} of shape {x.shape} instead. Convert it with .astype('float32')."
+        )
+    check_sparse_format(x, f"The '{name}' parameter")  # before SciPy follows its indices
+    with np.errstate(over="ignore"):
+        rows = sp.csr_array(x, dtype=np.float32, copy=True)
+    rows.sum_duplicates()
+    if max(rows.nnz, *rows.shape) < 2**31:  # one type, for which the kernels are compiled once
+        rows.indices = rows.indices.astype(np.int32, copy=False)
+        rows.indptr = rows.indptr.astype(np.int32, copy=False)
+    return rows
+
+
+def _is_ordered_row(x: Any) -> bool:
+    """Tell whether this is a single row of float32 with ascending columns within bounds."""
+    if not isinstance(x, sp.csr_array) or x.dtype != np.float32 or x.shape[0] != 1:
+        return False
+    columns = x.indices
+    if columns.dtype != np.int32 or len(columns) != len(x.data):
+        return False
+    if x.indptr[0] != 0 or x.indptr[1] != len(columns):
+        return False
+    if len(columns) == 0:
+        return True
+    ascending = bool((columns[1:] > columns[:-1]).all())
+    return ascending and bool(columns[0] >= 0 and columns[-1] < x.shape[1])
+
+
+def _find_first(rows: Sparse, wrong: NDArray[np.bool_]) -> tuple[float, int]:
+    """Return the value and the row of the first wrong entry."""
+    place = int(np.argmax(wrong))
+    return rows.data[place], int(np.searchsorted(rows.indptr, place, side="right")) - 1
+
+
+def _check_width(width: int, dim: int | None) -> None:
+    if dim is not None and width != dim:
+        raise DimensionMismatch(
+            f"The 'X' parameter must have {dim} features, as the rows that the index was fitted "
+            f"on. Got {width} instead. Make the features in the same way."
+        )

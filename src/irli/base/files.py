@@ -1,0 +1,63 @@
+"""Files that are whole or not there: atomic writes, locks, and names made durable."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from filelock import FileLock
+
+TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # what an interrupted write leaves
+
+
+@contextmanager
+def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name only when it is whole and on disk.
+
+    Parameters
+    ----------
+    name : str or function
+        A function is called when all is written: for names that depend on the content.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with write_atomically(Path(folder), "one") as file:
+    ...         _ = file.write(b"whole")
+    ...     Path(folder, "one").read_bytes()
+    b'whole'
+    """
+    temporary = folder / f".irli-{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / (name if isinstance(name, str) else name()))
+    except BaseException:
+        temporary.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Let one process at a time past this point; the lock ends with the process that holds it."""
+    with FileLock(path):
+        yield
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in a folder durable, where the system can do that for a folder."""
+    if os.name == "nt":  # Windows opens no folders, and needs none of this
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

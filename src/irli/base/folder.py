@@ -1,0 +1,462 @@
+"""The index folder: arrays, router weights and a manifest that says what belongs together.
+
+A save is one atomic step. Data files carry a piece of their checksum in their name, so a new save
+never touches a file that the old manifest names; replacing ``manifest.json`` is what makes the new
+index the current one. A reader, or a crash, at any moment finds the old index or the new one.
+The format is described in ``docs/format.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from irli.base.files import TEMPORARY, lock_file, sync_directory, write_atomically
+from irli.base.memory import empty_at_line, release_pages
+from irli.base.types import StrPath
+from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
+
+FORMAT = "irli-index"
+VERSION = 2
+VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
+
+# What version 1 called otherwise: its folders are read under the present names.
+_RENAMED_ARRAYS = {
+    "code_turn": "code_rotation",
+    "code_words": "code_codewords",
+    "code_start": "code_bias",
+    "rounded_bytes": "int8_bytes",
+    "rounded_shift": "int8_shift",
+    "rounded_step": "int8_step",
+    "rounded_lengths": "int8_lengths",
+    "held_queries": "tuning_queries",
+    "held_rows": "tuning_rows",
+    "held": "tuning_queries",
+    "turn": "rotation",
+    "turn_shift": "rotation_shift",
+}
+_RENAMED_META = {"fusion": "calibration"}
+_RENAMED_SETTINGS = {
+    "cut": "probe_cut",
+    "lift": "normalize_affinity",
+    "keep": "accept",
+    "every": "repartition_every",
+    "mixes": "mixed_queries",
+}
+_RENAMED_VALUES = {"alone": "one-per-item"}  # of the setting "start"
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MANIFEST = "manifest.json"
+LOCK = ".irli.lock"
+_ROUTERS = "routers"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{8}\.(npy|safetensors)")
+_DTYPE = re.compile(r"\|[biu]1|<[iuf][248]")
+_CHUNK = 16 << 20
+# Every retry means that a whole save finished between two reads of a few files.
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value to compare by
+class Folder:
+    """What an index folder holds.
+
+    Attributes
+    ----------
+    kind : the sort of index, such as ``"vectors"``.
+    meta : anything that JSON can hold: recipe, history, counts, defaults.
+    arrays : the large arrays, one ``.npy`` file each, memory-mapped on reading.
+    tensors : the router weights, all in one safetensors file.
+    """
+
+    kind: str
+    meta: dict[str, Any]
+    arrays: dict[str, Array]
+    tensors: dict[str, Array]
+
+
+def write_folder(path: StrPath, folder: Folder) -> None:
+    """Save ``folder`` at ``path``, replacing the index that is there in one atomic step.
+
+    Arrays that have not changed since the last save are not written again. Readers are never
+    disturbed, and memory maps of the old index stay valid. Saves at the same time take turns.
+
+    >>> import tempfile
+    >>> at = tempfile.mkdtemp()
+    >>> write_folder(at, Folder("vectors", {"metric": "l2"}, {"ids": np.arange(3)}, {}))
+    >>> read_folder(at).arrays["ids"].tolist()
+    [0, 1, 2]
+    """
+    root = Path(path)
+    _check_folder(folder)
+    claim(root)
+    header = {"format": FORMAT, "version": VERSION, "irli": _package_version()}
+    with lock_file(root / LOCK):
+        try:
+            files = _write_files(root, folder)
+            manifest = header | {"kind": folder.kind, "meta": folder.meta, "files": files}
+            text = json.dumps(_seal(manifest), indent=2, sort_keys=True) + "\n"
+            # The data must be on disk before a manifest that names it can be.
+            sync_directory(root)
+            _write(root, MANIFEST, [text.encode()])
+            sync_directory(root)
+        finally:
+            _sweep(root)
+
+
+def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Folder:
+    """Read the index folder at ``path``.
+
+    Parameters
+    ----------
+    mmap : map the arrays, read-only, instead of reading them into memory.
+    verify : compare the checksum of every file, which reads each file once. Without it only
+        sizes, dtypes and shapes are checked, and a large index opens as fast as a small one.
+
+    >>> import tempfile
+    >>> at = tempfile.mkdtemp()
+    >>> write_folder(at, Folder("vectors", {"metric": "l2"}, {"ids": np.arange(3)}, {}))
+    >>> folder = read_folder(at, mmap=False)
+    >>> folder.kind, folder.meta
+    ('vectors', {'metric': 'l2'})
+    """
+    root = Path(path)
+    arrays: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
+    with ExitStack() as stack:
+        # With all files open, a save that removes them meanwhile can no longer do harm.
+        manifest, files = _open_files(root, stack)
+        for name, file in files.items():
+            entry = manifest["files"][name]
+            _check_content(root, entry, file, verify)
+            if name == _ROUTERS:
+                tensors = _read_tensors(root, entry, file)
+            else:
+                arrays[name] = _read_npy(root, entry, file, mmap)
+    folder = Folder(manifest["kind"], manifest["meta"], arrays, tensors)
+    return folder if manifest["version"] == VERSION else _rename(folder)
+
+
+def _rename(folder: Folder) -> Folder:
+    """Return a folder of version 1 under the present names."""
+
+    def under(table: dict[str, str], named: dict[str, Any]) -> dict[str, Any]:
+        return {table.get(name, name): value for name, value in named.items()}
+
+    meta = under(_RENAMED_META, folder.meta)
+    if isinstance(meta.get("recipe"), dict):
+        recipe = under(_RENAMED_SETTINGS, meta["recipe"])
+        start = recipe.get("start")
+        meta["recipe"] = recipe | {"start": _RENAMED_VALUES.get(str(start), start)}
+    return Folder(
+        folder.kind,
+        meta,
+        under(_RENAMED_ARRAYS, folder.arrays),
+        under(_RENAMED_ARRAYS, folder.tensors),
+    )
+
+
+def check_kind(folder: Folder, kind: str) -> None:
+    """Raise unless the folder holds an index of this kind."""
+    if folder.kind != kind:
+        raise FormatError(
+            f"The folder must hold an index of kind '{kind}'. Got '{folder.kind}' instead. "
+            "Open it with irli.load."
+        )
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Say that a folder is at fault if what is read from it is missing or wrong."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"The index folder lacks or misstates something that its version needs: {error}. "
+            "Build the index again, or open it with the version of irli that wrote it."
+        ) from error
+
+
+def read_manifest(path: StrPath) -> dict[str, Any]:
+    """Read and check ``manifest.json`` of the index folder at ``path``, but no data file.
+
+    >>> import tempfile
+    >>> at = tempfile.mkdtemp()
+    >>> write_folder(at, Folder("vectors", {}, {"ids": np.arange(3)}, {}))
+    >>> manifest = read_manifest(at)
+    >>> manifest["kind"], manifest["files"]["ids"]["shape"]
+    ('vectors', [3])
+    """
+    root = Path(path)
+    if not root.exists():
+        raise FormatError(f"There is no index at {root}: the path does not exist. Check the path.")
+    if not root.is_dir():
+        raise FormatError(f"{root} is a file, but an index is a folder. Pass the folder's path.")
+    try:
+        text = (root / MANIFEST).read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        raise FormatError(
+            f"{root} is not an index folder: it has no {MANIFEST}. Pass the path given to save()."
+        ) from None
+    try:
+        manifest: dict[str, Any] = json.loads(text)
+        sealed = _seal(manifest) if isinstance(manifest, dict) else None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(root, f"{MANIFEST} is not valid JSON ({error})") from None
+    if sealed is None or manifest.get("format") != FORMAT:
+        raise FormatError(
+            f"{root} is not an index folder: its {MANIFEST} belongs to something else. "
+            "Pass the path given to save()."
+        )
+    version = manifest.get("version")
+    if type(version) is int and version > VERSION:
+        raise IncompatibleVersion(
+            f"{root} has format version {version}, written by irli {manifest.get('irli')}, but "
+            f"this irli reads versions up to {VERSION}. Upgrade irli to open it."
+        )
+    if manifest.get("checksum") != sealed["checksum"]:
+        raise _damaged(root, f"{MANIFEST} does not match its own checksum: it has been edited")
+    if version not in (1, VERSION) or not _well_formed(manifest):
+        raise _damaged(root, f"{MANIFEST} does not follow format version {version}")
+    return manifest
+
+
+def _damaged(root: Path, what: str) -> FormatError:
+    return FormatError(
+        f"The index at {root} is damaged: {what}. Restore the folder from a copy or build it again."
+    )
+
+
+def _package_version() -> str:
+    try:
+        return metadata.version("irli")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _seal(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest with the checksum over all its other fields."""
+    rest = {key: value for key, value in manifest.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return rest | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _well_formed(manifest: dict[str, Any]) -> bool:
+    """Whether all fields are what they should be; no file name may lead out of the folder."""
+    match manifest:
+        case {"kind": str(), "meta": dict(), "files": dict() as files}:
+            return all(_well_formed_entry(name, entry) for name, entry in files.items())
+    return False
+
+
+def _well_formed_entry(name: str, entry: Any) -> bool:
+    match entry:
+        case {"file": str() as file, "bytes": int(), "sha256": str()} if _DATA.fullmatch(file):
+            return name == _ROUTERS or _well_formed_array(entry)
+    return False
+
+
+def _well_formed_array(entry: Any) -> bool:
+    match entry:
+        case {"dtype": str() as dtype, "shape": list() as shape} if _DTYPE.fullmatch(dtype):
+            return all(type(length) is int and length >= 0 for length in shape)
+    return False
+
+
+def _check_folder(folder: Folder) -> None:
+    try:
+        if json.loads(json.dumps(folder.meta, allow_nan=False)) != folder.meta:
+            raise ValueError("it would come back changed")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidParameter(
+            f"The meta of an index must be plain JSON, but: {error}. Use None for NaN or infinity, "
+            "lists for tuples and arrays, strings as keys, and .item() for NumPy numbers."
+        ) from None
+    for name in folder.arrays:
+        if not _NAME.fullmatch(name) or name == _ROUTERS:
+            raise InvalidParameter(
+                f"The name of an array must be lower-case letters, digits and '_', and not "
+                f"'{_ROUTERS}'. Got {name!r} instead; rename the array."
+            )
+    for name, array in chain(folder.arrays.items(), folder.tensors.items()):
+        if not _DTYPE.fullmatch(array.dtype.newbyteorder("<").str):
+            raise InvalidParameter(
+                f"The array {name!r} must hold booleans, integers or floats of at most 64 bits. "
+                f"Got {array.dtype} instead; convert it first."
+            )
+
+
+def claim(root: Path) -> None:
+    """Make the folder, or refuse one that holds something other than an index."""
+    if not root.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        sync_directory(root.parent)
+    if not root.is_dir():
+        raise InvalidParameter(
+            f"An index is a folder, but {root} is a file. Choose another path or remove the file."
+        )
+    # A first save that was interrupted leaves no manifest, but it leaves the lock.
+    if not any(root.iterdir()) or (root / LOCK).exists():
+        return
+    try:
+        read_manifest(root)
+    except FormatError:
+        raise InvalidParameter(
+            f"An index must be saved to a new folder or over another index, but {root} holds other "
+            "files or an index that does not open. Choose another path or empty the folder."
+        ) from None
+
+
+def _write_files(root: Path, folder: Folder) -> dict[str, Any]:
+    """Write all data files that are not there yet, and return their manifest entries."""
+    try:
+        known = read_manifest(root)["files"]
+    except FormatError:
+        known = {}
+    entries = {}
+    for name, pattern, description, chunks in _contents(folder):
+        old = known.get(name, {})
+        if not (description.items() <= old.items() and _unchanged(root, old, chunks())):
+            old = description | _write(root, pattern, chunks())
+        entries[name] = old
+    return entries
+
+
+def _contents(
+    folder: Folder,
+) -> Iterator[tuple[str, str, dict[str, Any], Callable[[], Iterable[Any]]]]:
+    """Yield each data file: logical name, file name with a gap, description, content."""
+    for name, array in folder.arrays.items():
+        dtype = array.dtype.newbyteorder("<")
+        description = {"dtype": dtype.str, "shape": list(array.shape)}
+        yield name, name + ".{}.npy", description, partial(_npy_chunks, array, dtype)
+    if folder.tensors:
+        # safetensors reads raw memory and would scramble a transposed or strided array.
+        plain = {
+            name: np.asarray(tensor, dtype=tensor.dtype.newbyteorder("<"), order="C")
+            for name, tensor in folder.tensors.items()
+        }
+        yield _ROUTERS, _ROUTERS + ".{}.safetensors", {}, lambda: [safetensors.numpy.save(plain)]
+
+
+def _npy_chunks(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
+    """Yield the bytes of a C-ordered ``.npy`` file, without a copy of a C-ordered array."""
+    yield _npy_header(dtype, array.shape)
+    rows = np.atleast_1d(array)
+    step = max(1, _CHUNK * len(rows) // max(1, rows.nbytes))
+    for start in range(0, len(rows), step):
+        block = np.ascontiguousarray(rows[start : start + step], dtype=dtype)
+        yield block.reshape(-1).view(np.uint8)
+        release_pages(array)
+
+
+def _unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> bool:
+    """Whether the file of ``entry`` is intact on disk and holds exactly ``chunks``."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    if digest.hexdigest() != entry.get("sha256"):
+        return False
+    with suppress(FileNotFoundError), open(root / entry["file"], "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest() == digest.digest()
+    return False
+
+
+def _write(root: Path, pattern: str, chunks: Iterable[Any]) -> dict[str, Any]:
+    """Write a file whose name has a piece of its checksum in the gap of the pattern."""
+    digest, size = hashlib.sha256(), 0
+
+    def name() -> str:
+        return pattern.format(digest.hexdigest()[:8])
+
+    with write_atomically(root, name) as file:
+        for chunk in chunks:
+            file.write(chunk)
+            digest.update(chunk)
+        size = file.tell()
+    return {"file": name(), "bytes": size, "sha256": digest.hexdigest()}
+
+
+def _sweep(root: Path) -> None:
+    """Remove our files that the current manifest does not name, also after a failed save."""
+    ours = [path for path in root.iterdir() if TEMPORARY.fullmatch(path.name)]
+    # A manifest that does not open may be repaired one day: then its data is left alone.
+    with suppress(FormatError):
+        named: set[str] = set()
+        if (root / MANIFEST).exists():
+            named = {entry["file"] for entry in read_manifest(root)["files"].values()}
+        ours += [p for p in root.iterdir() if _DATA.fullmatch(p.name) and p.name not in named]
+    for path in ours:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _open_files(root: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str, BufferedReader]]:
+    """Open all data files of one manifest, starting over when a save has just replaced them."""
+    missing = ""
+    for _ in range(_ATTEMPTS):
+        manifest = read_manifest(root)
+        try:
+            return manifest, {
+                name: stack.enter_context((root / entry["file"]).open("rb"))
+                for name, entry in manifest["files"].items()
+            }
+        except (FileNotFoundError, IsADirectoryError) as error:
+            missing = Path(error.filename).name
+    raise _damaged(root, f"{missing} is missing")
+
+
+def _check_content(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> None:
+    size = os.fstat(file.fileno()).st_size
+    if size != entry["bytes"]:
+        raise _damaged(root, f"{entry['file']} has {size} bytes instead of {entry['bytes']}")
+    if verify:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+            raise _damaged(root, f"the content of {entry['file']} does not match its checksum")
+        file.seek(0)
+
+
+def _read_tensors(root: Path, entry: dict[str, Any], file: BufferedReader) -> dict[str, Array]:
+    try:
+        return safetensors.numpy.load(file.read())
+    except SafetensorError as error:
+        raise _damaged(root, f"{entry['file']} is not a safetensors file ({error})") from None
+
+
+def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, mmap: bool) -> Array:
+    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+    header, count = _npy_header(dtype, shape), math.prod(shape)
+    # Comparing instead of parsing: no header can ask for pickle or for memory we do not expect.
+    if file.read(len(header)) != header or len(header) + count * dtype.itemsize != entry["bytes"]:
+        raise _damaged(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
+    if mmap:
+        return np.memmap(file, dtype=dtype, mode="r", offset=len(header), shape=shape)
+    array = empty_at_line(shape, dtype)
+    file.readinto(array.reshape(-1).view(np.uint8).data)
+    return array
+
+
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header of ``.npy`` version 1.0, spelled here so that it is the same for ever."""
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape}).encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text

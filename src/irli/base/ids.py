@@ -1,0 +1,94 @@
+"""The ids that users give to items, and filters over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.checks import as_array
+from irli.errors import InvalidParameter
+
+
+@dataclass(frozen=True)
+class Deny:
+    """A filter that lets every item through but these.
+
+    Examples
+    --------
+    >>> Deny([3, 4]).ids
+    [3, 4]
+    """
+
+    ids: Any
+
+
+class Ids:
+    """Names of the items: from rows to ids and back.
+
+    Examples
+    --------
+    >>> ids = Ids(np.array([70, 30, 50]))
+    >>> ids.names(np.array([2, -1]))
+    array([50, -1])
+    >>> ids.rows([30, 99])
+    array([1])
+    """
+
+    def __init__(self, values: NDArray[np.int64]) -> None:
+        self.values = values.view()
+        self.values.flags.writeable = False  # as the kernels take it
+        plain = np.array_equal(values, np.arange(len(values)))
+        self._order = None if plain else np.argsort(values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def names(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ids of item rows; -1 stays -1."""
+        if self._order is None:
+            return rows
+        return np.where(rows >= 0, self.values[np.maximum(rows, 0)], -1)
+
+    def rows(self, ids: Any) -> NDArray[np.int64]:
+        """Return the rows of those of `ids` that there are."""
+        wanted = as_array(ids, "filter")
+        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+            raise InvalidParameter(
+                "The 'filter' parameter must be a 1-D integer array of ids, a boolean array, or "
+                f"irli.Deny(ids). Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
+                "Pass the ids that fit gave to the items."
+            )
+        wanted = wanted.astype(np.int64)
+        if self._order is None:
+            return wanted[(wanted >= 0) & (wanted < len(self))]
+        place = np.searchsorted(self.values, wanted, sorter=self._order)
+        rows: NDArray[np.int64] = self._order[np.minimum(place, len(self) - 1)]
+        there: NDArray[np.int64] = rows[self.values[rows] == wanted]
+        return there
+
+    def allowed(self, filter: Any) -> NDArray[np.bool_]:
+        """Return what a filter says of each item (N,), or an empty array if it allows all.
+
+        Ids that the index does not have are passed over: a filter may come from a source that
+        knows more items.
+        """
+        if filter is None:
+            return np.empty(0, dtype=bool)
+        if isinstance(filter, Deny):
+            allowed = np.ones(len(self), dtype=bool)
+            allowed[self.rows(filter.ids)] = False
+            return allowed
+        values = as_array(filter, "filter")
+        if values.dtype != bool:
+            allowed = np.zeros(len(self), dtype=bool)
+            allowed[self.rows(values)] = True
+            return allowed
+        if values.shape != (len(self),):
+            raise InvalidParameter(
+                f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
+                f"one for each item. Got shape {values.shape} instead. Or pass allowed ids."
+            )
+        return np.ascontiguousarray(values)

@@ -1,0 +1,139 @@
+"""How good answers are, and how even loads are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from irli.base.checks import check_int
+from irli.errors import InvalidParameter
+
+# Pairs of ids compared in one go: keeps the scratch memory at some megabytes.
+_BLOCK = 1 << 22
+
+
+def recall(found_ids: ArrayLike, true_ids: ArrayLike, k: int) -> float:
+    """Share of the `k` true items that are among the first `k` found (recall k@k).
+
+    Parameters
+    ----------
+    found_ids : int array of shape (n_queries, at least 0)
+        Answers, best first. Padding (-1) is never right, and an id counts once.
+    true_ids : int array of shape (n_queries, at least k)
+        Exact answers, best first. Padding (-1) is not looked for.
+
+    Examples
+    --------
+    >>> recall([[1, 2, -1], [4, 5, 6]], [[1, 2, 3], [4, 9, 8]], k=3)
+    0.5
+    """
+    found, true = _pair(found_ids, true_ids, k)
+    wanted = true >= 0
+    total = int(wanted.sum())
+    if total == 0:
+        raise _no_answers("true_ids")
+    hits = 0
+    rows = max(1, _BLOCK // max(1, k * found.shape[1]))
+    for start in range(0, len(true), rows):
+        block = slice(start, start + rows)
+        seen = (true[block, :, None] == found[block, None, :]).any(axis=2)
+        hits += int((seen & wanted[block]).sum())
+    return hits / total
+
+
+def recall_with_ties(
+    found_distances: ArrayLike, true_distances: ArrayLike, k: int, tolerance: float = 1e-3
+) -> float:
+    """Share of the first `k` answers that are no farther than the true k-th (as ann-benchmarks).
+
+    An item as near as the k-th true one is right, whichever of them the exact search has named.
+
+    Parameters
+    ----------
+    found_distances : array of shape (n_queries, at least 0)
+        Distances, smaller is nearer (negate inner products). Padding (not finite) is never right.
+    true_distances : array of shape (n_queries, at least k)
+        Exact distances, nearest first, padded in the same way.
+    tolerance : float
+        How much farther than the true k-th still counts as equal.
+
+    Examples
+    --------
+    >>> recall_with_ties([[0.1, 0.2, 0.2]], [[0.1, 0.2, 0.2]], k=2)
+    1.0
+    """
+    found, true = _pair(found_distances, true_distances, k)
+    wanted = np.isfinite(true).sum(axis=1)
+    if not wanted.any():
+        raise _no_answers("true_distances")
+    farthest = np.where(np.isfinite(true), true, -np.inf).max(axis=1)
+    near = np.isfinite(found) & (found <= farthest[:, None] + tolerance)
+    return float(np.minimum(near.sum(axis=1), wanted).sum() / wanted.sum())
+
+
+def imbalance(loads: ArrayLike) -> float:
+    """How much more is scanned than with equal loads: B * sum(h^2) / sum(h)^2, 1 is perfect.
+
+    Examples
+    --------
+    >>> imbalance([2, 2, 2]), imbalance([6, 0, 0])
+    (1.0, 3.0)
+    """
+    h = _loads(loads)
+    total = h.sum()
+    return float(h.size * (h @ h) / total**2) if total else 1.0
+
+
+def load_summary(loads: ArrayLike) -> dict[str, float]:
+    """Describe the loads of buckets: mean, std, max, max_over_mean, empty, imbalance.
+
+    Examples
+    --------
+    >>> load_summary([1, 3])["max_over_mean"]
+    1.5
+    """
+    h = _loads(loads)
+    mean = float(h.mean())
+    return {
+        "mean": mean,
+        "std": float(h.std()),
+        "max": int(h.max()),
+        "max_over_mean": float(h.max() / mean) if mean else 1.0,
+        "empty": int((h == 0).sum()),
+        "imbalance": imbalance(h),
+    }
+
+
+def _pair(found: ArrayLike, true: ArrayLike, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    k = check_int("k", k, at_least=1, owner="recall")
+    f, t = np.atleast_2d(np.asarray(found)), np.atleast_2d(np.asarray(true))
+    if f.ndim != 2 or t.ndim != 2 or len(f) != len(t):
+        raise InvalidParameter(
+            "The found and the true answers must both have one row for each query. "
+            f"Got shapes {f.shape} and {t.shape} instead. Pass answers to the same queries."
+        )
+    if t.shape[1] < k:
+        raise InvalidParameter(
+            f"The true answers must have at least k = {k} columns. "
+            f"Got {t.shape[1]} instead. Compute more of them or use a smaller k."
+        )
+    return f[:, :k], t[:, :k]
+
+
+def _loads(loads: ArrayLike) -> NDArray[np.float64]:
+    h = np.asarray(loads, dtype=np.float64).ravel()
+    if h.size == 0:
+        raise InvalidParameter(
+            "The 'loads' parameter must hold the load of at least one bucket. "
+            "Got none instead. Pass the loads of a fitted index."
+        )
+    return h
+
+
+def _no_answers(name: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"The '{name}' parameter must hold at least one true answer. "
+        "Got only padding instead. Check how it was computed."
+    )

@@ -1,0 +1,150 @@
+"""Threads of our own over kernels that release the GIL, and scratch memory for each."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Generic, TypeVar
+
+from irli.base.checks import check_int
+from irli.errors import InvalidParameter
+
+T = TypeVar("T")
+
+_PARTS = 4  # of a batch for each thread: the last thread waits for a quarter at most
+
+_lock = Lock()
+_pool: ThreadPoolExecutor | None = None
+_default: int | None = None
+
+
+def set_threads(threads: int | None) -> None:
+    """Set how many threads a search uses unless told otherwise; None: one for each core.
+
+    The environment variable IRLI_NUM_THREADS sets the same at the start.
+    """
+    global _default
+    _default = None if threads is None else check_int("threads", threads, at_least=1)
+
+
+def thread_count(threads: int | None) -> int:
+    """Return the number of threads to use; -1 is one for each core.
+
+    Examples
+    --------
+    >>> thread_count(3)
+    3
+    """
+    if threads is None:
+        threads = _default or _from_environment() or -1
+    if threads == -1:
+        affinity = hasattr(os, "sched_getaffinity")
+        return len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+    return check_int("threads", threads, at_least=1)
+
+
+def _from_environment() -> int | None:
+    text = os.environ.get("IRLI_NUM_THREADS")
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise InvalidParameter(
+            "The environment variable IRLI_NUM_THREADS must be a number of threads, 1 or more. "
+            f"Got {text!r} instead. Unset it to use every core."
+        )
+    return int(text)
+
+
+def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
+    """Run `jobs`, `threads` at a time, and wait for them."""
+    if threads == 1 or len(jobs) == 1:
+        for job in jobs:
+            job()
+        return
+    left = deque(jobs)
+
+    def work() -> None:
+        while True:
+            try:
+                job = left.popleft()
+            except IndexError:
+                return
+            job()
+
+    # The caller is one of the threads, so that searches from many threads never wait for a place.
+    others = [_shared_pool().submit(work) for _ in range(min(threads, len(jobs)) - 1)]
+    try:
+        work()
+    finally:
+        for other in others:
+            if not other.cancel():
+                other.result()
+
+
+def split_batch(count: int, threads: int, block: int) -> list[slice]:
+    """Cut a batch into parts of whole blocks: a few for each thread, so that none waits long.
+
+    Examples
+    --------
+    >>> split_batch(20, threads=1, block=8)
+    [slice(0, 24, None)]
+    """
+    parts = 1 if threads == 1 else threads * _PARTS
+    step = block * max(1, -(-count // (block * parts)))
+    return [slice(start, start + step) for start in range(0, count, step)]
+
+
+def _shared_pool() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            cores = os.cpu_count() or 1
+            _pool = ThreadPoolExecutor(max(4, 2 * cores), thread_name_prefix="irli")
+        return _pool
+
+
+def _forget_pool() -> None:
+    """A forked child has the pool's queue but none of its threads."""
+    global _pool, _lock
+    _pool, _lock = None, Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+class Pool(Generic[T]):
+    """Scratch memory: made when needed, borrowed by one thread at a time.
+
+    Examples
+    --------
+    >>> pool = Pool(list)
+    >>> with pool.borrow() as scratch:
+    ...     scratch.append(1)
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._idle: deque[T] = deque(maxlen=2 * (os.cpu_count() or 1))
+
+    def borrow(self) -> _Borrowed[T]:
+        """Return a context that lends one piece to one thread."""
+        return _Borrowed(self)
+
+
+class _Borrowed(Generic[T]):
+    def __init__(self, pool: Pool[T]) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> T:
+        try:
+            self._thing = self._pool._idle.pop()
+        except IndexError:
+            self._thing = self._pool._make()
+        return self._thing
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool._idle.append(self._thing)

@@ -1,0 +1,14 @@
+"""Names for the types that all rooms share."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
+Rows: TypeAlias = "NDArray[np.float32] | Sparse"  # (n, d), dense or sparse

@@ -1,0 +1,356 @@
+"""Readers and writers for the file formats that vector data sets come in.
+
+========================  =====================================================================
+`.npy`                    NumPy
+`.fvecs .ivecs .bvecs`    TEXMEX: in each row its dimension (int32) and then its values
+`.fbin .u8bin .i8bin      big-ann-benchmarks: number of rows and dimension (uint32), then all
+.ibin`                    values
+`.hdf5 .h5`               ann-benchmarks: named arrays
+========================  =====================================================================
+
+All but HDF5 are memory-mapped: reading costs no memory until the values are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from irli.base.checks import check_choice
+from irli.base.distance import ALIASES, METRICS
+from irli.base.types import StrPath
+from irli.errors import FormatError, InvalidParameter, MissingDependency
+
+_VECS: dict[str, np.dtype[Any]] = {
+    ".fvecs": np.dtype("<f4"),
+    ".ivecs": np.dtype("<i4"),
+    ".bvecs": np.dtype("u1"),
+}
+BIN_DTYPES: dict[str, np.dtype[Any]] = {
+    ".fbin": np.dtype("<f4"),
+    ".u8bin": np.dtype("u1"),
+    ".i8bin": np.dtype("i1"),
+    ".ibin": np.dtype("<i4"),
+}
+HDF5 = (".hdf5", ".h5")
+METRIC_OF = {name: name for name in METRICS} | ALIASES  # as the attribute 'distance' may say
+
+
+class AnnBenchmark(NamedTuple):
+    """A data set with queries and their exact answers.
+
+    Attributes
+    ----------
+    train : array of shape (n, d)
+        The base vectors.
+    test : array of shape (n_queries, d)
+    neighbors : int array of shape (n_queries, j)
+        Rows of `train`, nearest first.
+    distances : array of shape (n_queries, j)
+        As stored; note that ann-benchmarks takes the root for "l2", where irli does not.
+    metric : str
+        "l2", "cosine" or "ip".
+    """
+
+    train: NDArray[Any]
+    test: NDArray[Any]
+    neighbors: NDArray[Any]
+    distances: NDArray[Any]
+    metric: str
+
+
+def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
+    """Return the array of shape (n, d) in a file; its extension says which format it has.
+
+    Parameters
+    ----------
+    key : str, optional
+        Which array of an HDF5 file, "train" unless told otherwise.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_vectors(f"{folder}/base.fvecs", [[1, 2], [3, 4]])
+    ...     np.array(read_vectors(f"{folder}/base.fvecs"))
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+    file = _existing(path)
+    kind = check_choice("extension of the path", file.suffix, (".npy", *_VECS, *BIN_DTYPES, *HDF5))
+    if kind in HDF5:
+        with _open_hdf5(file) as arrays:
+            return _stored(file, arrays, key or "train")
+    if key is not None:
+        raise InvalidParameter(
+            f"The 'key' parameter must be None for {kind} files, which hold one array. "
+            f"Got {key!r} instead. Leave it out."
+        )
+    if kind == ".npy":
+        return _read_npy(file)
+    return _read_vecs(file, _VECS[kind]) if kind in _VECS else _read_bin(file, BIN_DTYPES[kind])
+
+
+def write_vectors(path: StrPath, x: ArrayLike) -> None:
+    """Write an array of shape (n, d) in the format that the extension names (all but HDF5).
+
+    Integer formats refuse values that they cannot hold; `.npy` keeps the dtype.
+
+    Examples
+    --------
+    >>> write_vectors("colours.bvecs", [[0, 300]])
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'x' parameter must hold whole numbers that fit into uint8 for
+    a .bvecs file. Got 300 in row 0 instead. Choose a wider format.
+    """
+    file = Path(path)
+    kind = check_choice("extension of the path", file.suffix, (".npy", *_VECS, *BIN_DTYPES))
+    array = np.asarray(x)
+    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "fiub":
+        raise InvalidParameter(
+            "The 'x' parameter must be an array of real numbers of shape (n, d), not empty. "
+            f"Got {array.dtype} of shape {array.shape} instead. Put one vector into each row."
+        )
+    if kind == ".npy":
+        np.save(file, array)
+        return
+    dtype = _VECS[kind] if kind in _VECS else BIN_DTYPES[kind]
+    array = _fitted(array, dtype, kind)
+    with file.open("wb") as out:
+        if kind in _VECS:
+            rows = np.empty(len(array), dtype=_vecs_row(array.shape[1], dtype))
+            rows["dim"] = array.shape[1]
+            rows["values"] = array
+            out.write(rows.tobytes())
+        else:
+            out.write(np.array(array.shape, dtype="<u4").tobytes())
+            out.write(array.tobytes())
+
+
+def read_ground_truth(path: StrPath) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
+    """Return exact answers: ids of shape (n_queries, k), and distances where the file has them.
+
+    `.ivecs` and `.npy` files hold ids only. Any other is taken for the layout of
+    big-ann-benchmarks: two uint32 (n_queries, k), int32 ids, and mostly float32 distances.
+    """
+    file = _existing(path)
+    if file.suffix in (".ivecs", ".npy"):
+        ids = read_vectors(file)
+        if ids.dtype.kind not in "iu":
+            raise FormatError(
+                f"{file} must hold integers, the rows of the true neighbours. "
+                f"It holds {ids.dtype} instead. Check that it is not the file of the vectors."
+            )
+        return ids, None
+    n, k = _bin_header(file)
+    size = file.stat().st_size
+    part = 4 * n * k
+    if size not in (8 + part, 8 + 2 * part):
+        raise FormatError(
+            f"{file} says that it holds answers of shape ({n}, {k}), so it must have {8 + part} "
+            f"bytes, or {8 + 2 * part} with distances. It has {size} instead. Fetch it anew."
+        )
+    ids = np.memmap(file, dtype="<i4", mode="r", offset=8, shape=(n, k))
+    if size == 8 + part:
+        return ids, None
+    return ids, np.memmap(file, dtype="<f4", mode="r", offset=8 + part, shape=(n, k))
+
+
+def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
+    """Return an ann-benchmarks HDF5 file with one of its sets of queries.
+
+    Parameters
+    ----------
+    queries : str
+        "test", or a further set beside it: "test_ood" is read with "neighbors_ood" and
+        "distances_ood".
+    """
+    file = _existing(path)
+    check_choice("extension of the path", file.suffix, HDF5)
+    with _open_hdf5(file) as arrays:
+        check_choice("queries", queries, [key for key in arrays if key.startswith("test")])
+        suffix = queries.removeprefix("test")
+        metric = _stored_metric(file, arrays)
+        data = AnnBenchmark(
+            train=_stored(file, arrays, "train"),
+            test=_stored(file, arrays, queries),
+            neighbors=_stored(file, arrays, "neighbors" + suffix),
+            distances=_stored(file, arrays, "distances" + suffix),
+            metric=metric,
+        )
+    _check_agreement(file, data)
+    return data
+
+
+def read_hdf5_metric(path: StrPath) -> str:
+    """Return the metric that an HDF5 file of ann-benchmarks names; "l2" for any other file."""
+    file = _existing(path)
+    if file.suffix not in HDF5:
+        return "l2"
+    with _open_hdf5(file) as arrays:
+        return _stored_metric(file, arrays)
+
+
+def _stored_metric(file: Path, arrays: Any) -> str:
+    distance = str(arrays.attrs.get("distance"))
+    if distance not in METRIC_OF:
+        raise FormatError(
+            f"{file} must have an attribute 'distance' that is one of "
+            f"{', '.join(map(repr, METRIC_OF))}. It has {distance!r} instead. "
+            "Name the metric, or read its arrays one by one with read_vectors(path, key=...)."
+        )
+    return METRIC_OF[distance]
+
+
+def _existing(path: StrPath) -> Path:
+    file = Path(path)
+    if not file.is_file():
+        got = "a folder" if file.is_dir() else "nothing"
+        raise InvalidParameter(
+            f"The 'path' parameter must be an existing file. There is {got} at '{file}'. "
+            "Check the spelling and the working directory."
+        )
+    return file
+
+
+def _read_npy(file: Path) -> NDArray[Any]:
+    try:
+        array = np.lib.format.open_memmap(file, mode="r")
+    except (ValueError, EOFError, OSError) as error:
+        raise FormatError(
+            f"{file} must be a whole .npy file of numbers. It cannot be read: {error}. "
+            "Write it anew with numpy.save."
+        ) from error
+    if array.ndim != 2:
+        raise FormatError(
+            f"{file} must hold an array of shape (n, d). It holds shape {array.shape} instead. "
+            "Save one vector in each row."
+        )
+    return array
+
+
+def _read_vecs(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    size = file.stat().st_size
+    with file.open("rb") as start:
+        head = start.read(4)
+    dim = int.from_bytes(head, "little", signed=True) if len(head) == 4 else 0
+    row_size = 4 + dim * dtype.itemsize
+    if dim < 1 or size % row_size:
+        raise FormatError(
+            f"{file} must be whole rows of a dimension (int32) and as many {dtype.name} values. "
+            f"Its first dimension is {dim} and its size {size} bytes. "
+            "It is truncated or of another format: fetch it anew or rename it."
+        )
+    rows = np.memmap(file, dtype=_vecs_row(dim, dtype), mode="r")
+    wrong = rows["dim"] != dim
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise FormatError(
+            f"{file} must have the same dimension in each row. Row 0 has {dim} and row {row} has "
+            f"{rows['dim'][row]} instead. It is damaged or of another format."
+        )
+    values: NDArray[Any] = rows["values"]
+    return values
+
+
+def _read_bin(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    n, dim = _bin_header(file)
+    size, expected = file.stat().st_size, 8 + n * dim * dtype.itemsize
+    if size != expected:
+        raise FormatError(
+            f"{file} says that it holds {dtype.name} values of shape ({n}, {dim}), so it must "
+            f"have {expected} bytes. It has {size} instead. Fetch it anew, or use "
+            "read_ground_truth if it holds answers."
+        )
+    return np.memmap(file, dtype=dtype, mode="r", offset=8, shape=(n, dim))
+
+
+def _bin_header(file: Path) -> tuple[int, int]:
+    header = np.fromfile(file, dtype="<u4", count=2)
+    if len(header) < 2 or not header.all():
+        raise FormatError(
+            f"{file} must start with two uint32 above 0, the number of rows and the dimension. "
+            f"It starts with {header.tolist()} instead. It is empty, damaged or of another format."
+        )
+    return int(header[0]), int(header[1])
+
+
+def _vecs_row(dim: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype([("dim", "<i4"), ("values", dtype, (dim,))])
+
+
+def _fitted(array: NDArray[Any], dtype: np.dtype[Any], kind: str) -> NDArray[Any]:
+    """Return `array` as `dtype`; only rounding to float32 may change its values."""
+    # A value that does not fit makes a warning of its own; the comparison below names it.
+    with np.errstate(invalid="ignore", over="ignore"):
+        fitted = array.astype(dtype)
+    if dtype.kind == "f":
+        return fitted
+    lossy = fitted != array
+    if lossy.any():
+        row, column = np.argwhere(lossy)[0]
+        raise InvalidParameter(
+            f"The 'x' parameter must hold whole numbers that fit into {dtype.name} for a {kind} "
+            f"file. Got {array[row, column]} in row {row} instead. Choose a wider format."
+        )
+    return fitted
+
+
+@contextmanager
+def _open_hdf5(file: Path) -> Iterator[Any]:
+    try:
+        import h5py  # here, since it slows down the start of a process that only searches
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"Reading {file} needs h5py, which is not installed. "
+            "Install it with: pip install 'irli[hdf5]'"
+        ) from error
+
+    try:
+        with h5py.File(file, "r") as arrays:
+            yield arrays
+    except OSError as error:
+        raise FormatError(
+            f"{file} must be a whole HDF5 file. It cannot be read: {error}. Fetch it anew."
+        ) from error
+
+
+def _stored(file: Path, arrays: Mapping[str, Any], key: str) -> NDArray[Any]:
+    if key not in arrays:
+        raise FormatError(
+            f"{file} must hold an array '{key}'. It holds {', '.join(sorted(arrays)) or 'none'} "
+            "instead. Name one of them."
+        )
+    stored = arrays[key]
+    if getattr(stored, "ndim", 0) != 2:
+        raise FormatError(
+            f"{file} must hold an array '{key}' of shape (n, d). "
+            f"It holds {stored} instead. Name another one."
+        )
+    values: NDArray[Any] = stored[()]
+    return values
+
+
+def _check_agreement(file: Path, data: AnnBenchmark) -> None:
+    """Raise unless queries, base and answers belong together."""
+    train, test, neighbors, distances, _ = data
+    if train.shape[1] != test.shape[1]:
+        raise FormatError(
+            f"{file} must hold base vectors and queries of one dimension. "
+            f"It holds {train.shape[1]} and {test.shape[1]} instead. Fetch it anew."
+        )
+    if len(neighbors) != len(test) or neighbors.shape != distances.shape:
+        raise FormatError(
+            f"{file} must hold answers to each of its {len(test)} queries. It holds neighbours of "
+            f"shape {neighbors.shape} and distances of {distances.shape} instead. Fetch it anew."
+        )
+    if neighbors.size and neighbors.max() >= len(train):
+        raise FormatError(
+            f"{file} must hold neighbours among its {len(train)} base vectors. "
+            f"It holds number {neighbors.max()} instead. Fetch it anew."
+        )

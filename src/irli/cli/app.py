@@ -1,0 +1,96 @@
+"""The command `irli`: its subcommands are imported only when they are run.
+
+So `irli --help` answers at once. `irli.cli.vectors`, `irli.cli.labels` and `irli.cli.plan` have the
+commands. To add one: write it there, and list it in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer import Option
+from typer.core import TyperGroup
+
+import irli
+from irli.errors import IrliError
+
+_SILENT = logging.NullHandler()  # the commands say themselves what the library logs
+# Which click typer uses, its own or the installed one, depends on its version.
+_UsageError: type[Exception] = typer.BadParameter.mro()[1]
+
+
+class Command(NamedTuple):
+    """Where a command is, and the line that `irli --help` shows for it."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "build": Command("vectors", "Learn an index over the vectors of a file."),
+    "search": Command("vectors", "Find the nearest items of the queries in a file."),
+    "eval": Command("vectors", "Measure recall, work and speed of an index."),
+    "tune": Command("vectors", "Find the fastest search that reaches a recall."),
+    "info": Command("vectors", "Show what an index holds and how it was learned."),
+    "plan": Command("plan", "Predict build time, memory and speed of a cluster."),
+    "labels": Command("labels", "Labels for rows of features or for texts."),
+}
+
+
+class LazyCommands(TyperGroup):
+    """A group of commands whose modules are imported when they are run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"irli.cli.{COMMANDS[cmd_name].module}")
+        command: Any = typer.main.get_command(module.app)
+        return getattr(command, "commands", {}).get(cmd_name, command)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+
+
+app = typer.Typer(cls=LazyCommands, add_completion=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def irli_command(
+    context: typer.Context,
+    version: Annotated[bool, Option("--version", help="Print the version.")] = False,
+) -> None:
+    """A learned index: small networks route queries to balanced buckets of items."""
+    if version:
+        typer.echo(f"irli {irli.__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; a user's mistake is one line on stderr."""
+    logging.getLogger("irli").addHandler(_SILENT)
+    command: Any = typer.main.get_command(app)
+    try:
+        code: int = command.main(args=argv, prog_name="irli", standalone_mode=False) or 0
+        return code
+    except _UsageError as error:
+        return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (IrliError, FileNotFoundError) as error:
+        return _fail(error, 2)
+    except OSError as error:
+        return _fail(error, 1)
+    except typer.Abort:
+        return 130
+
+
+def _fail(error: object, code: int) -> int:
+    typer.echo(f"irli: error: {' '.join(str(error).split())}", err=True)
+    return code

@@ -1,0 +1,119 @@
+"""The command `irli plan`: what to expect of an index over many machines, before building it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+import irli
+from irli.base.checks import check_int
+from irli.cli import console
+from irli.cli.console import Json, K
+from irli.cluster.costs import Costs, measure_costs
+from irli.cluster.planner import ClusterPlan, Machines, make_plan
+from irli.errors import InvalidParameter
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("plan")
+def plan_command(
+    items: Annotated[float, Option(help="How many vectors: 100e6.")],
+    dim: Annotated[int, Option(min=1, help="Of how many dimensions.")],
+    shards: Annotated[int | None, Option(help="P; else as memory asks for.")] = None,
+    probes: Annotated[int | None, Option(min=1, help="m; else as generated vectors took.")] = None,
+    recipe: Annotated[str, Option(help="default or paper.")] = "default",
+    settings: Annotated[list[str] | None, Option("--set", help="Setting of it: KEY=VALUE.")] = None,
+    machines: Annotated[int, Option(help="How many.")] = 1,
+    cores: Annotated[int, Option(help="Of each machine, like those of this one.")] = 8,
+    memory: Annotated[float, Option(help="Of each machine, in GB.")] = 64.0,
+    round_trip: Annotated[float, Option(help="To a machine and back, in ms.")] = 0.5,
+    bandwidth: Annotated[float, Option(help="At the caller, in Gbit/s.")] = 10.0,
+    call: Annotated[float, Option(help="What Ray adds to a call, in ms.")] = 0.5,
+    replicas: Annotated[int, Option(min=1, help="Of each shard.")] = 1,
+    batch: Annotated[int, Option(min=1, help="Queries in a call.")] = 256,
+    k: K = 10,
+    threads: Annotated[int, Option(min=1, help="Of each step of the build.")] = 1,
+    costs: Annotated[Path | None, Option(help="File that keeps what was measured.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict build time, memory, latency and throughput, and recommend P, R, B and m.
+
+    What work costs is measured on this machine first, which takes a minute or two.
+    """
+    if items != int(items):
+        raise InvalidParameter(
+            f"The --items option must be a whole number. Got {items} instead. Write 100e6."
+        )
+    count = check_int("items", int(items), at_least=1, owner="plan")
+    changed = irli.recipe(recipe, **console.read_settings(settings or []))
+    known = Machines(
+        machines, cores, memory * 1e9, round_trip / 1e3, bandwidth * 1e9 / 8, call / 1e3
+    )
+    # Measuring takes its time: first find out whether there is anything to plan.
+    changed.resolve(-(-count // (shards or 1)), dim)
+    found = make_plan(
+        _get_costs(dim, changed, costs),
+        changed,
+        known,
+        items=count,
+        shards=shards,
+        probes=probes,
+        replicas=replicas,
+        batch=batch,
+        k=k,
+        threads=threads,
+    )
+    console.show(found.to_dict(), plan_text(found), as_json)
+
+
+def _get_costs(dim: int, recipe: irli.Recipe, path: Path | None) -> Costs:
+    if path is not None and path.exists():
+        costs = Costs.load(path)
+        if costs.dim != dim:
+            raise InvalidParameter(
+                f"The --costs option must name costs for {dim} dimensions. {path} has those for "
+                f"{costs.dim} instead. Name another file to have them measured."
+            )
+        return costs
+    costs = measure_costs(dim, recipe, progress=sys.stderr.isatty())
+    if path is not None:
+        costs.save(path)
+    return costs
+
+
+def plan_text(found: ClusterPlan) -> str:
+    """Return a plan for people to read."""
+    room = "" if found.fits else ": more than it has; take more machines or shards"
+    step, disk = f"{found.build_worker_bytes / 1e9:.2f}", f"{found.disk_bytes / 1e9:.1f}"
+    shard, machine = f"{found.shard_bytes / 1e9:.2f}", f"{found.machine_bytes / 1e9:.2f}"
+    return f"""\
+items       {found.items} of {found.dim} dimensions
+shards      P = {found.shards}, each with {found.replicas} replica{"s" * (found.replicas > 1)}
+routers     R = {found.repetitions}, B = {found.buckets} in each shard
+search      m = {found.probes}, {found.scanned:.0f} entries read for a query
+build       {_format_time(found.build_seconds)}, {found.build_side_by_side} steps side by side
+            {step} GB for a step, {disk} GB of disk
+serving     {shard} GB a shard, {machine} GB a machine{room}
+latency     {1e3 * found.latency:.2f} ms for a query, \
+{1e3 * found.batch_latency:.2f} ms for {found.batch} at once
+throughput  {found.throughput:.0f} queries/s"""
+
+
+def _format_time(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    Examples
+    --------
+    >>> _format_time(90.0), _format_time(7200.0), _format_time(200_000.0)
+    ('90 s', '2.0 h', '2.3 days')
+    """
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    if seconds < 36_000:
+        return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

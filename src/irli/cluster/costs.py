@@ -1,0 +1,408 @@
+"""What building and searching cost on this machine, measured on small indexes of generated vectors.
+
+The work of each step is known from the sizes: so many pairs to compare, so many buckets to score.
+What a unit of work costs is fitted to a few real builds and searches on one thread, in seconds of
+processor time, which other programs on the machine disturb least.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time, sleep
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from irli.base.folder import read_folder
+from irli.base.progress import Progress, track
+from irli.base.recipe import Recipe
+from irli.cluster.build import finish, learn, prepare
+from irli.cluster.merge import merge
+from irli.cluster.serve import LocalShards
+from irli.cluster.shard import VectorShard
+from irli.cluster.vector_job import VectorJob, make_vector_job
+from irli.engine.pq import SAMPLE as CODED_SAMPLE
+from irli.engine.router import unpack
+from irli.errors import ClusterError, FormatError
+from irli.learning.partition import Partition
+from irli.learning.repetition import Repetition
+from irli.learning.sizes import (
+    KMEANS_ITERATIONS,
+    KMEANS_SAMPLE,
+    bucket_dtype,
+    count_drawn,
+    count_kept_buckets,
+    count_repartitions,
+)
+from irli.vectors.assemble import assemble
+from irli.vectors.contents import pack_vectors
+from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.problem import HeldOut
+
+log = logging.getLogger(__name__)
+
+_ENLARGED = 12  # copies of each item where searches are measured, so that no cache holds them
+_APART = 0.3  # how far these lie from each other: within a bucket, but no equals
+_BATCH = 128  # queries
+_REPEATS = 2
+# (items, buckets, epochs, epochs between re-partitions): small, but enough for codes, and chosen so
+# that no two kinds of work grow together.
+_BUILDS = (
+    (5_000, 64, 2, 2),
+    (8_000, 512, 6, 6),
+    (16_000, 128, 4, 2),
+    (16_000, 512, 2, 2),
+    (64_000, 256, 4, 4),
+    (12_000, 1024, 2, 1),
+    (24_000, 1024, 4, 2),
+)
+_SEARCHED = (2, 6)  # of these builds: with few buckets and with many
+_PROBES = (1, 8, 32)
+_FEW = 20  # exact distances
+_MERGES = 50
+_WATCHED = ((5_000, 64), (16_000, 512), (32_000, 1024))  # items and buckets of builds for memory
+_GLANCE = 0.1  # seconds between two looks at it
+_UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds for a unit of each kind of work, for vectors of one dimension and one recipe.
+
+    Attributes
+    ----------
+    prepare, learn, finish, search : seconds per unit, in the order of the functions `*_work`
+    merge : seconds to merge the answers of shards: for a call, and for each answer
+    base_bytes : what a worker holds besides what `build_bytes` counts
+    probes : buckets of each repetition that recall 0.95 at k = 10 took on generated vectors
+    candidates : items whose vectors it looked at
+    distinct : share of the read entries that are distinct items
+    """
+
+    dim: int
+    recipe: str
+    prepare: tuple[float, ...]
+    learn: tuple[float, ...]
+    finish: tuple[float, ...]
+    search: tuple[float, ...]
+    merge: tuple[float, ...]
+    base_bytes: int
+    probes: float
+    candidates: float
+    distinct: float
+
+    def save(self, path: Path) -> None:
+        """Write the costs as JSON."""
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Costs:
+        """Read what `save` wrote."""
+        try:
+            said = json.loads(path.read_text())
+            costs = cls(**(said | {name: tuple(said[name]) for name in _UNITS}))
+            if any(len(getattr(costs, name)) != count for name, count in _UNITS.items()):
+                raise ValueError("the kinds of work are those of another version")
+            return costs
+        except (ValueError, TypeError, KeyError) as error:
+            raise FormatError(
+                f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: "
+                f"{error}. Remove it to have them measured again."
+            ) from error
+
+
+# --- how much work there is ----------------------------------------------------------------------
+
+
+def prepare_work(items: int, recipe: Recipe) -> list[float]:
+    """Pairs of queries and items to compare for exact neighbours, and items to write."""
+    return [min(items, recipe.training_points) * items, items]
+
+
+def learn_work(items: int, recipe: Recipe) -> list[float]:
+    """For one repetition: queries drawn in training and buckets scored for them, items assigned and
+    buckets scored for them, and what k-means compares."""
+    drawn = count_drawn(min(items, recipe.training_points), recipe)
+    rounds = recipe.buckets_per_item - 1 + count_repartitions(recipe)
+    start = 0
+    if recipe.start == "kmeans":
+        start = min(items, KMEANS_SAMPLE * recipe.buckets) * KMEANS_ITERATIONS
+    return [
+        recipe.epochs * drawn,
+        recipe.epochs * drawn * recipe.buckets,
+        rounds * items,
+        rounds * items * recipe.buckets,
+        (start + items) * recipe.buckets,
+    ]
+
+
+def finish_work(items: int) -> list[float]:
+    """Shards, items that codewords are learned from, and items to write with their codes.
+
+    What more repetitions add to it is small beside what learning them takes.
+    """
+    return [1, min(items, CODED_SAMPLE), items]
+
+
+def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int = 1) -> list[float]:
+    """For one query: calls, the query itself, buckets to score, entries to read, distances."""
+    return [1 / queries, 1, recipe.repetitions * recipe.buckets, scanned, candidates]
+
+
+def build_bytes(items: int, dim: int, recipe: Recipe) -> float:
+    """What the largest step of a shard's build holds besides its base: vectors, training queries
+    and their neighbours, the best buckets of each item, weights."""
+    queries = min(items, recipe.training_points)
+    place = int(np.dtype(bucket_dtype(recipe.buckets)).itemsize) + 4  # a bucket and its chance
+    kept = count_kept_buckets(items, recipe.choices) * place
+    return (
+        4 * items * dim
+        + 4 * queries * dim
+        + 24 * queries * recipe.neighbors
+        + items * (kept + 8 * recipe.choices)
+        + 16 * recipe.buckets * (recipe.linear + recipe.hidden)
+    )
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
+    """Measure the costs for vectors of `dim` dimensions: a minute or two on an idle machine."""
+    rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
+    indexes: list[VectorIndex] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for items, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
+            changes: dict[str, Any] = {
+                "buckets": buckets,
+                "epochs": epochs,
+                "repartition_every": every,
+                "seed": seed,
+            }
+            chosen = dataclasses.replace(recipe, repetitions=1, **changes)
+            job = _make_job(Path(folder), make_skewed(items, dim, seed), chosen)
+            work = {
+                "prepare": prepare_work(items, job.recipe),
+                "learn": learn_work(items, job.recipe),
+                "finish": finish_work(items),
+            }
+            for name, seconds in _build(job).items():
+                rows[name].append((work[name], seconds))
+            indexes.append(VectorIndex.load(job.index(0)))
+    index = indexes[-1]
+    index.tune(0.95, 10)
+    for place in _SEARCHED:
+        indexes[place].defaults = index.defaults  # the same kind of search
+    queries = make_skewed(200, dim, seed, part=1)
+    told = index.explain(queries)
+    candidates = float(index.defaults.candidates or told.candidates.mean())
+    seen = index.explain(queries, probes=8, candidates=10**9)
+    distinct = float(seen.candidates.sum() / max(1, seen.scanned.sum()))
+    return Costs(
+        dim=dim,
+        recipe=recipe.name,
+        **{name: _fit_costs(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
+        search=_measure_search([indexes[place] for place in _SEARCHED], candidates, distinct, seed),
+        merge=_measure_merge(),
+        base_bytes=_measure_base_bytes(dim, recipe),
+        probes=float(told.probed.mean()),
+        candidates=candidates,
+        distinct=distinct,
+    )
+
+
+def _build(job: VectorJob) -> dict[str, float]:
+    """Build the one shard of a job; return the processor seconds of each step."""
+    seconds = {}
+    steps: tuple[tuple[Callable[..., None], list[Any]], ...] = (
+        (prepare, []),
+        (learn, [[0]]),
+        (finish, []),
+    )
+    for step, more in steps:
+        start = process_time()
+        step(job, 0, *more)
+        seconds[step.__name__] = process_time() - start
+    return seconds
+
+
+def make_skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArray[np.float32]:
+    """Make clustered vectors whose clusters differ in size; other parts follow the same law."""
+    clusters = 1000
+    shape = np.random.default_rng(seed)
+    centres = shape.normal(size=(clusters, dim)).astype(np.float32)
+    share = 1 / np.arange(1, clusters + 1) ** 0.7
+    rng = np.random.default_rng([seed, part, items])
+    owner = rng.choice(clusters, size=items, p=share / share.sum())
+    noise = rng.standard_normal(size=(items, dim), dtype=np.float32)
+    made: NDArray[np.float32] = centres[owner] + np.float32(0.6) * noise
+    return made
+
+
+def _make_job(folder: Path, vectors: NDArray[np.float32], recipe: Recipe) -> VectorJob:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    settings: dict[str, Any] = {"metric": "l2", "shards": 1, "threads": 1, "device": "cpu"}
+    job, _ = make_vector_job(place, vectors, None, None, None, recipe=recipe, **settings)
+    return job
+
+
+def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return what a unit of each kind of work costs: never less than nothing, and so that errors
+    are small beside what is measured, not beside the largest."""
+    matrix, times = np.array(work, dtype=float), np.array(seconds)
+    size = matrix.max(axis=0)  # NNLS wants columns of one size
+    solution, _ = nnls(matrix / size / times[:, None], np.ones(len(times)))
+    return tuple(float(value) for value in solution / size)
+
+
+def _measure_search(
+    indexes: list[VectorIndex], usual: float, distinct: float, seed: int
+) -> tuple[float, ...]:
+    """Measure searches of shards whose vectors are in no cache."""
+    queries = make_skewed(_BATCH, indexes[0].stats()["dim"], seed, part=2)
+    few = max(_FEW, round(usual))
+    work, seconds = [], []
+    for large in map(_enlarge, indexes):
+        with _serve(large) as shards:
+            for probes in _PROBES:
+                for candidates in (_FEW, 2 * few, 8 * few):
+                    chosen = large.defaults.replace(probes=probes, candidates=candidates)
+                    seen = large.explain(queries, probes=probes, candidates=candidates)
+                    read = float(seen.scanned.mean())
+                    exact = min(candidates, distinct * read)
+                    for count in (1, _BATCH):
+                        work.append(search_work(large.recipe, read, exact, count))
+                        seconds.append(_time_search(shards, queries, count, chosen))
+    return _fit_costs(work, seconds)
+
+
+@contextmanager
+def _serve(index: VectorIndex) -> Iterator[LocalShards]:
+    """Serve an index as the only shard of another: calls to a shard cost something, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        yield LocalShards([Path(folder)], VectorShard, mmap=True, verify=False)
+
+
+def _time_search(shards: LocalShards, queries: Any, count: int, chosen: SearchParameters) -> float:
+    """Return the processor seconds of a query, in batches of `count`."""
+    times = []
+    for _ in range(_REPEATS):
+        start = process_time()
+        for low in range(0, len(queries), count):
+            shards.call("search", [(queries[low : low + count], 10, chosen, None, 1)], None, False)
+        times.append(process_time() - start)
+    return min(times) / len(queries)
+
+
+def _enlarge(index: VectorIndex) -> VectorIndex:
+    """Return the index with every item many times over, a little apart."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        saved = read_folder(folder, mmap=False)
+    vectors, meta = saved.arrays["vectors"], saved.meta
+    rng = np.random.default_rng(0)
+    many = np.concatenate(
+        [
+            vectors + _APART * rng.standard_normal(size=vectors.shape, dtype=np.float32)
+            for _ in range(_ENLARGED)
+        ]
+    )
+    routers = unpack(saved.tensors, meta["linear"], meta["stages"])
+    offsets, items = saved.arrays["offsets"], saved.arrays["items"]
+    repetitions = []
+    for starts, router in zip(offsets, routers, strict=True):
+        bucket = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
+        entries = items[starts[0] : starts[-1]]
+        order = np.argsort(entries, kind="stable")
+        per_item = len(entries) // len(vectors)
+        assignment = np.tile(bucket[order].reshape(len(vectors), per_item), (_ENLARGED, 1))
+        repetitions.append(Repetition(router, Partition(router.buckets, assignment), []))
+    contents = assemble(
+        many,
+        index.metric,
+        index.recipe,
+        repetitions,
+        ids=np.arange(len(many)),
+        tuning=HeldOut(saved.arrays["tuning_queries"], saved.arrays["tuning_rows"]),
+    )
+    large = VectorIndex.from_folder(pack_vectors(contents))
+    large.defaults = index.defaults
+    return large
+
+
+def _measure_merge() -> tuple[float, ...]:
+    """Return the seconds to merge the answers of shards: for a call, and for each answer."""
+    shards, k = 8, 10
+    rng = np.random.default_rng(0)
+    work, seconds = [], []
+    for queries in (1, 8, _BATCH):
+        parts = [
+            SearchResult(
+                np.sort(rng.random((queries, k), dtype=np.float32)),
+                rng.integers(10**6, size=(queries, k)),
+            )
+            for _ in range(shards)
+        ]
+        start = process_time()
+        for _ in range(_MERGES):
+            merge(parts, k, "l2")
+        seconds.append((process_time() - start) / _MERGES)
+        work.append([1.0, float(queries * shards * k)])
+    return _fit_costs(work, seconds)
+
+
+def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
+    """Return what a worker holds besides what `build_bytes` counts: torch, compiled kernels.
+
+    It is what the largest of three small builds in a process of their own had to hold.
+    """
+    asked = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
+    code = f"from irli.cluster.costs import print_peak; print_peak({asked!r})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if run.returncode:
+        said = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
+        raise ClusterError(
+            f"The memory of a worker cannot be measured: {said[-1]}. There must be room for a "
+            "process with torch, and for some small builds in the temporary folder."
+        )
+    return int(run.stdout.splitlines()[-1])
+
+
+def print_peak(asked: str) -> None:
+    """Build in this process; print the most private memory that it held, less what is counted."""
+    dim, settings, builds = json.loads(asked)
+    recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, repartition_every=1)
+    most = float(_read_private_bytes())
+    with tempfile.TemporaryDirectory() as folder:
+        for items, buckets in builds:
+            chosen = dataclasses.replace(recipe, buckets=buckets)
+            job = _make_job(Path(folder), make_skewed(items, dim), chosen)
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(_build, job)
+                while not running.done():
+                    most = max(most, _read_private_bytes() - build_bytes(items, dim, job.recipe))
+                    sleep(_GLANCE)
+                running.result()
+    print(int(most))  # for `_measure_base_bytes`, which reads it in another process
+
+
+def _read_private_bytes() -> int:
+    """Return the bytes of memory that only this process has."""
+    with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
+        private = [int(line.split()[1]) for line in file if line.startswith("Private_")]
+    return 1024 * sum(private)

@@ -1,0 +1,98 @@
+"""The shards of one index as a whole: opened here or on Ray, called, saved, closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from irli.base.types import StrPath
+from irli.cluster.contents import ShardedContents, write_shards
+from irli.cluster.serve import Answers, LocalShards, RayShards, Serving
+from irli.cluster.workdir import WorkDir
+
+
+class ShardGroup:
+    """All shards of an index.
+
+    Parameters
+    ----------
+    paths : list of Path
+        The folders of the shards.
+    kind : type
+        `VectorShard` or `LabelShard`.
+    ray : str, optional
+        Where to open them: on Ray, or without it in this process.
+    sums : list of str
+        The checksums of the shards, where they have been saved.
+    workdir : WorkDir, optional
+        What must stay as long as shards may be opened again.
+
+    Attributes
+    ----------
+    facts : list of dict
+        What each shard tells about itself.
+    """
+
+    def __init__(
+        self,
+        paths: list[Path],
+        kind: type,
+        *,
+        ray: str | None = None,
+        replicas: int = 1,
+        mmap: bool = True,
+        verify: bool = False,
+        sums: list[str] | None = None,
+        workdir: WorkDir | None = None,
+    ) -> None:
+        self._serving: Serving = (
+            LocalShards(paths, kind, mmap, verify)
+            if ray is None
+            else RayShards(ray, paths, kind, mmap, verify, replicas)
+        )
+        self._sums, self._workdir = sums or [], workdir
+        self._count = len(paths)
+        self.facts: list[dict[str, Any]] = self.ask("facts").values
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ask(self, method: str, *arguments: Any) -> Answers:
+        """Call a method of every shard with the same arguments."""
+        return self.call(method, [arguments] * len(self))
+
+    def call(
+        self,
+        method: str,
+        arguments: list[tuple[Any, ...]],
+        deadline: float | None = None,
+        partial: bool = False,
+    ) -> Answers:
+        """Call a method of every shard, each with its own arguments."""
+        return self._serving.call(method, arguments, deadline, partial)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """How learning went, shard by shard."""
+        return [
+            entry | {"shard": shard}
+            for shard, facts in enumerate(self.facts)
+            for entry in facts["history"]
+        ]
+
+    def sum_stats(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return the stats of the first shard, with some of them summed over all shards."""
+        each: list[dict[str, Any]] = [facts["stats"] for facts in self.facts]
+        return each[0] | {name: sum(stats[name] for stats in each) for name in names}
+
+    def save(self, path: StrPath, contents: ShardedContents) -> None:
+        """Write the folder `path`; the shards write themselves, each to a folder within it."""
+
+        def save_shards(folders: list[str]) -> list[str]:
+            return self.call("save", [(folder,) for folder in folders]).values
+
+        self._sums = write_shards(Path(path).resolve(), contents, save_shards, self._sums)
+
+    def close(self) -> None:
+        """End the actors that serve the shards."""
+        self._serving.close()

@@ -1,0 +1,358 @@
+"""ShardedIndex: one index over many machines, each with a part of the items.
+
+The items are cut into P shards, which learn and search independently of each other. Their answers
+are merged by distance. With `ray=None` all of that happens in this process, otherwise on Ray.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_names
+from irli.base.distance import resolve_metric
+from irli.base.folder import SHARDS, check_kind, read_folder
+from irli.base.metrics import load_summary
+from irli.base.recipe import Recipe, as_recipe
+from irli.base.threads import thread_count
+from irli.base.types import StrPath
+from irli.cluster.build import build
+from irli.cluster.contents import ShardedContents, shard_paths
+from irli.cluster.group import ShardGroup
+from irli.cluster.merge import merge, merge_explanations
+from irli.cluster.shard import VectorShard
+from irli.cluster.tune import tune_shards
+from irli.cluster.vector_job import make_vector_job
+from irli.cluster.workdir import WorkDir
+from irli.errors import NotFitted
+from irli.learning.options import LearnArguments, LearnOptions
+from irli.vectors.index import SearchResult
+from irli.vectors.parameters import SearchArguments, SearchParameters
+from irli.vectors.searcher import Explanation
+from irli.vectors.tune import TuneResult
+
+
+class ShardedResult(SearchResult):
+    """Distances and ids, nearest first, and the shards that have no part in them."""
+
+    missing: tuple[int, ...] = ()
+
+
+class ShardedIndex:
+    """A vector index in P shards, with the methods of `VectorIndex`.
+
+    Parameters
+    ----------
+    metric, recipe
+        As for `VectorIndex`; the recipe is that of every shard.
+    shards : int
+        P. Each holds a slice of the items: the first N / P, the next ones, and so on.
+    ray : str, optional
+        "auto" joins the Ray cluster that runs here or starts one; an address joins that one.
+        By default there is no Ray: shards learn and search one after the other in this process.
+    replicas : int
+        Ray actors that serve each shard.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(2000, 16))
+    >>> index = ShardedIndex(shards=2).fit(X)
+    >>> index.search(X[990:1010:5], k=3).ids[:, 0]
+    array([ 990,  995, 1000, 1005])
+    """
+
+    def __init__(
+        self,
+        metric: str = "l2",
+        *,
+        recipe: str | Recipe = "default",
+        shards: int = 1,
+        ray: str | None = None,
+        replicas: int = 1,
+    ) -> None:
+        self.metric = resolve_metric(metric, owner="ShardedIndex")
+        self.recipe = self._given_recipe = as_recipe(recipe)
+        self.shards = check_int("shards", shards, at_least=1, owner="ShardedIndex")
+        self.replicas = check_int("replicas", replicas, at_least=1, owner="ShardedIndex")
+        self.ray = ray
+        self.defaults = SearchParameters()
+        self._group: ShardGroup | None = None
+
+    # --- learning ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        ids: Any = None,
+        queries: Any = None,
+        relevance: Any = None,
+        **options: Unpack[LearnArguments],
+    ) -> ShardedIndex:
+        """Learn to index the vectors `X`, and tune the search to recall 0.95 at k = 10.
+
+        Parameters
+        ----------
+        X : path, list of paths, or array_like of shape (N, d)
+            Files that all machines see: .npy, .*bin and .*vecs are mapped; .npy and .*bin may also
+            lie in an object store ("s3://..."). An array is written to a file first.
+        ids, queries, relevance
+            As for `VectorIndex.fit`. Each shard learns from its own neighbours of the queries.
+        **options
+            See `LearnOptions`. `progress` is one bar over all steps of all shards. `threads` are
+            those of each step; on Ray 1 by default, which is what a step asks the cluster for.
+            `checkpoint` is a folder that all machines see, for working files and finished shards;
+            a second call resumes there. `workers` must be 1: Ray runs steps side by side.
+        """
+        run = check_options(options)
+        workdir = WorkDir(run.checkpoint)
+        job, held = make_vector_job(
+            workdir.path,
+            X,
+            ids,
+            queries,
+            relevance,
+            metric=self.metric,
+            recipe=self._given_recipe,
+            shards=self.shards,
+            threads=count_step_threads(run, self.ray),
+            device=run.device,
+        )
+        build(job, self.ray, run.progress)
+        self.recipe, self._tuning = job.recipe, held
+        paths = [job.index(shard) for shard in range(self.shards)]
+        self._open(paths, workdir=workdir)
+        self.defaults = SearchParameters(probes=min(8, job.recipe.buckets))
+        self.tuned = self.tune()
+        return self
+
+    def _open(self, paths: list[Path], **options: Any) -> None:
+        self._group = ShardGroup(
+            paths, VectorShard, ray=self.ray, replicas=self.replicas, **options
+        )
+        sizes = [facts["stats"]["items"] for facts in self._group.facts]
+        self._bounds = np.concatenate([[0], np.cumsum(sizes)])
+        self._dim: int = self._group.facts[0]["stats"]["dim"]
+
+    # --- searching -----------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        filter: Any = None,
+        threads: int | None = None,
+        deadline: float | None = None,
+        partial: bool = False,
+        **parameters: Unpack[SearchArguments],
+    ) -> ShardedResult:
+        """Find the k nearest items of each query in all shards.
+
+        Parameters
+        ----------
+        queries, k, filter, **parameters
+            As for `VectorIndex.search`. Probes and candidates are those of each shard.
+        threads : int
+            In each shard.
+        deadline : float
+            Seconds after which the call ends, with or without all answers.
+        partial : bool
+            Whether to answer without the shards that are down or late. Otherwise that is an error.
+
+        Returns
+        -------
+        ShardedResult
+            As from `VectorIndex.search`; `missing` names the shards that did not answer.
+        """
+        group = self._fitted()
+        prepared, single = as_queries(queries, self._dim)
+        k = check_int("k", k, at_least=1, owner="search")
+        deadline = check_deadline(deadline, partial, owner="search")
+        if threads is not None:
+            thread_count(threads)
+        chosen = self.defaults.replace(**parameters)
+        arguments = [(prepared, k, chosen, part, threads) for part in self._split_filter(filter)]
+        answers = group.call("search", arguments, deadline, partial)
+        found = merge(answers.values, k, self.metric)
+        result = ShardedResult(*((part[0] for part in found) if single else found))
+        result.missing = answers.missing
+        return result
+
+    def explain(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        filter: Any = None,
+        threads: int | None = None,
+        **parameters: Unpack[SearchArguments],
+    ) -> Explanation:
+        """Report what a search with these arguments does: the work of all shards together.
+
+        Seconds are those of the slowest shard.
+        """
+        group = self._fitted()
+        prepared, _ = as_queries(queries, self._dim)
+        k = check_int("k", k, at_least=1, owner="explain")
+        thread_count(threads)
+        chosen = self.defaults.replace(**parameters)
+        arguments = [(prepared, k, chosen, part) for part in self._split_filter(filter)]
+        return merge_explanations(group.call("explain", arguments).values, k, self.metric)
+
+    def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
+        """Find the cheapest search that reaches `recall` at `k`, and make it the default.
+
+        As `VectorIndex.tune`; all shards get the same parameters, and the seconds are those of a
+        batch through all of them.
+        """
+        group = self._fitted()
+        if queries is not None:
+            queries = as_vectors(queries, "queries", self._dim)
+        tuned = tune_shards(group, self.metric, recall, k, queries, self._tuning)
+        self.defaults = tuned.parameters
+        return tuned
+
+    def nearest(self, queries: Any, k: int = 10) -> SearchResult:
+        """Return the true k nearest items of each query, by comparing it with all of them."""
+        group = self._fitted()
+        given = as_vectors(queries, "queries", self._dim)
+        k = check_int("k", k, at_least=1, owner="nearest")
+        return merge(group.ask("nearest", given, k).values, k, self.metric)
+
+    def _split_filter(self, filter: Any) -> list[Any]:
+        """Return what each shard gets of a filter: its slice of a mask, all of a list of ids."""
+        mask = None if filter is None else np.asarray(getattr(filter, "ids", filter))
+        if mask is None or mask.dtype != bool or mask.shape != (len(self),):
+            return [filter] * self.shards
+        return [mask[start:stop] for start, stop in pairwise(self._bounds)]
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        self._fitted()
+        return int(self._bounds[-1])
+
+    def __bool__(self) -> bool:
+        return True  # `if index:` asks whether there is one, fitted or not
+
+    def __contains__(self, id: object) -> bool:
+        group = self._fitted()
+        return isinstance(id, int | np.integer) and any(group.ask("contains", int(id)).values)
+
+    def __repr__(self) -> str:
+        settings = f"metric={self.metric!r}, recipe={self.recipe.name!r}"
+        if self._group is None:
+            return f"ShardedIndex({settings}, {self.shards} shards, not fitted)"
+        return (
+            f"ShardedIndex({settings}, {len(self)} items, {self.shards} shards, "
+            f"{self.recipe.repetitions} x {self.recipe.buckets} buckets each)"
+        )
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The ids of all items (N,), in the order in which `fit` got them."""
+        return np.concatenate(self._fitted().ask("ids").values)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """How learning went, shard by shard."""
+        return [] if self._group is None else self._group.history
+
+    def loads(self) -> list[NDArray[np.int64]]:
+        """Return the loads of the buckets of all shards, (P B,) for each repetition."""
+        each = [facts["loads"] for facts in self._fitted().facts]
+        return [np.concatenate(parts) for parts in zip(*each, strict=True)]
+
+    def stats(self) -> dict[str, Any]:
+        """Return sizes, settings and bytes of all shards together as plain values."""
+        summed = ("items", "buckets", "entries", "router_multiplications", "bytes", "bytes_vectors")
+        return self._fitted().sum_stats(summed) | {
+            "kind": SHARDS,
+            "shards": self.shards,
+            "loads": [load_summary(loads) for loads in self.loads()],
+            "defaults": dataclasses.asdict(self.defaults),
+        }
+
+    def _fitted(self) -> ShardGroup:
+        if self._group is None:
+            raise NotFitted("This ShardedIndex is not fitted yet. Call fit(X) or load(path).")
+        return self._group
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def save(self, path: StrPath) -> None:
+        """Write the folder `path`, replacing an index that is there already.
+
+        The shards write themselves, each to a folder within it: all machines must see it.
+        """
+        meta = {
+            "metric": self.metric,
+            "recipe": dataclasses.asdict(self.recipe),
+            "defaults": dataclasses.asdict(self.defaults),
+        }
+        arrays: dict[str, NDArray[Any]] = {"tuning_queries": self._tuning}
+        self._fitted().save(path, ShardedContents(SHARDS, self.shards, meta, arrays))
+
+    @classmethod
+    def load(
+        cls,
+        path: StrPath,
+        *,
+        ray: str | None = None,
+        replicas: int = 1,
+        mmap: bool = True,
+        verify: bool = True,
+    ) -> ShardedIndex:
+        """Open the folder `path`, on Ray or in this process; `irli.load` opens it in this one.
+
+        Parameters
+        ----------
+        ray, replicas
+            As for the constructor. All machines must see the folder.
+        mmap, verify
+            As for `irli.load`.
+        """
+        root = Path(path).resolve()
+        folder = read_folder(root, mmap=False, verify=verify)
+        check_kind(folder, SHARDS)
+        paths, recipe = shard_paths(root, folder), Recipe(**folder.meta["recipe"])
+        index = cls(
+            folder.meta["metric"], recipe=recipe, shards=len(paths), ray=ray, replicas=replicas
+        )
+        index._tuning = folder.arrays["tuning_queries"]
+        sums = [entry["checksum"] for entry in folder.meta["shards"]]
+        index._open(paths, mmap=mmap, verify=verify, sums=sums)
+        index.defaults = SearchParameters(**folder.meta["defaults"])
+        return index
+
+    def close(self) -> None:
+        """End the actors that serve the shards; without it they end with this object."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+
+def check_options(options: LearnArguments) -> LearnOptions:
+    """Return the options of a sharded `fit`, in which Ray takes the place of workers."""
+    check_names(options, LearnArguments.__annotations__, owner="fit")
+    workers = options.get("workers", 1)
+    check_int("workers", workers, at_least=1, at_most=1, owner="fit of a sharded index")
+    return LearnOptions(**options)
+
+
+def count_step_threads(options: LearnOptions, ray: str | None) -> int:
+    """Return the threads of each step: on Ray 1, unless told otherwise."""
+    return 1 if ray is not None and options.threads is None else options.thread_count
+
+
+def check_deadline(deadline: float | None, partial: bool, *, owner: str) -> float | None:
+    """Check what a call to shards is told about those that are late."""
+    check_bool("partial", partial, owner=owner)
+    if deadline is None:
+        return None
+    return check_float("deadline", deadline, at_least=0.0, owner=owner)

@@ -1,0 +1,128 @@
+"""Shards of labels: which labels a shard has, and the phases of a shard."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.checks import as_labels, as_rows
+from irli.base.folder import VERSION, Folder
+from irli.base.recipe import Recipe
+from irli.base.types import Rows, Sparse
+from irli.cluster.job import Job
+from irli.cluster.workdir import store, store_sparse
+from irli.labels.contents import pack_labels
+from irli.labels.index import complete_labels, count_labels
+from irli.labels.problem import LabelProblem, make_label_problem
+from irli.learning.repetition import Repetition
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelJob(Job):
+    """Rows and their labels in files.
+
+    Attributes
+    ----------
+    rows, labels : str
+        Files: .npy, or .npz of a CSR.
+    label_count : int
+        L.
+    given_recipe : Recipe
+        As the user gave it; each shard resolves it for its own labels.
+    """
+
+    rows: str
+    labels: str
+    label_count: int
+    given_recipe: Recipe
+
+    def describe(self, shard: int) -> list[Any]:
+        names = [Path(self.rows).name, Path(self.labels).name]
+        return [VERSION, names, self.shards, dataclasses.asdict(self.given_recipe)]
+
+    def recipe_of(self, shard: int) -> Recipe:
+        dealt = len(range(shard, self.label_count, self.shards))
+        return self.given_recipe.resolve_for_labels(dealt + (self.shards > 1))
+
+    def make_problem(self, shard: int) -> LabelProblem:
+        rows, labels = self._read(shard)
+        return make_label_problem(rows, labels, self.recipe_of(shard))
+
+    def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
+        rows, labels = self._read(shard)
+        # Log-odds come from the ranker; only the scores of a single shard need no comparison.
+        want_ranker = None if self.shards == 1 else True
+        contents = complete_labels(
+            LabelProblem.load(saved),
+            repetitions,
+            rows,
+            labels,
+            self.recipe_of(shard),
+            want_ranker,
+            self.threads,
+        )
+        return pack_labels(contents)
+
+    def _read(self, shard: int) -> tuple[Rows, Sparse]:
+        given: Any = np.load(self.rows) if self.rows.endswith(".npy") else sp.load_npz(self.rows)
+        rows = as_rows(given)
+        labels = sp.csr_array(sp.load_npz(self.labels))
+        return rows, as_labels(take_labels(labels, shard, self.shards), rows.shape[0])
+
+
+def make_label_job(
+    folder: Path,
+    rows: Rows,
+    labels: Sparse,
+    recipe: Recipe,
+    shards: int,
+    threads: int,
+    device: str,
+) -> LabelJob:
+    """Write checked rows and labels to `folder`; return the job that reads them there."""
+    count = labels.shape[1]
+    if isinstance(rows, np.ndarray):
+        path, size = store(folder, "rows", rows), rows.size
+    else:
+        path, size = store_sparse(folder, "rows", rows), rows.nnz
+    return LabelJob(
+        folder=str(folder),
+        shards=shards,
+        recipe=recipe.resolve_for_labels(-(-count // shards) + (shards > 1)),
+        slice_bytes=8 * int(size) + 8 * int(labels.nnz),
+        threads=threads,
+        device=device,
+        rows=path,
+        labels=store_sparse(folder, "labels", labels),
+        label_count=count,
+        given_recipe=recipe,
+    )
+
+
+def deal_labels(counts: NDArray[np.int64], shards: int) -> list[NDArray[np.int64]]:
+    """Deal the labels out, the most common first, so that all shards have as many of each kind.
+
+    Examples
+    --------
+    >>> deal_labels(np.array([5, 1, 9, 2, 7]), 2)
+    [array([0, 1, 2]), array([3, 4])]
+    """
+    order = np.argsort(-counts, kind="stable")
+    return [np.sort(order[shard::shards]) for shard in range(shards)]
+
+
+def take_labels(labels: Any, shard: int, shards: int) -> Any:
+    """Return the labels of a shard (n, L / P + 1); the last one means "elsewhere"."""
+    if shards == 1:
+        return labels
+    own = sp.csc_array(labels)[:, deal_labels(count_labels(labels), shards)[shard]]
+    none = np.asarray(own.sum(axis=1)).ravel() == 0
+    somewhere = np.diff(labels.indptr) > 0
+    elsewhere = sp.csr_array((none & somewhere).astype(np.float32)[:, None])
+    return sp.csr_array(sp.hstack([own, elsewhere]))

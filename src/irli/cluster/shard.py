@@ -1,0 +1,119 @@
+"""One shard: a part of an index, and what the whole asks of it."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.folder import read_folder, read_manifest
+from irli.labels.index import LabelIndex, Prediction
+from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.searcher import Explanation
+from irli.vectors.tune import TuneResult
+
+
+class Shard:
+    """What all kinds of shard share: an index, opened from its own folder."""
+
+    index: VectorIndex | LabelIndex
+
+    def process(self) -> int:
+        """Return the id of the process that the shard is in."""
+        return os.getpid()
+
+    def save(self, path: str) -> str:
+        """Save the index of this shard, and return the checksum of its manifest."""
+        self.index.save(path)
+        return str(read_manifest(path)["checksum"])
+
+
+class VectorShard(Shard):
+    """Some of the items of a sharded index."""
+
+    index: VectorIndex
+
+    def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
+        folder = read_folder(path, mmap=mmap, verify=verify)
+        self.index = VectorIndex.from_folder(folder)
+        self._tuning = folder.arrays["tuning_queries"], folder.arrays["tuning_rows"]
+        self._last = self.index
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the whole is told about this part."""
+        index = self.index
+        return {"stats": index.stats(), "loads": index.loads(), "history": index.history}
+
+    def search(
+        self, queries: Any, k: int, parameters: SearchParameters, filter: Any, threads: int | None
+    ) -> SearchResult:
+        """Return the k nearest items of this shard."""
+        index = self._with_defaults(parameters)
+        if len(queries) != 1:
+            return index.search(queries, k, filter=filter, threads=threads)
+        # A single query has a shorter way through the index.
+        found = index.search(queries[0], k, filter=filter, threads=threads)
+        return SearchResult(found.distances[None], found.ids[None])
+
+    def explain(
+        self, queries: Any, k: int, parameters: SearchParameters, filter: Any
+    ) -> tuple[SearchResult, Explanation]:
+        """Return what a search finds here, and how."""
+        index = self._with_defaults(parameters)
+        found = index.search(queries, k, filter=filter, threads=1)
+        return found, index.explain(queries, k, filter=filter)
+
+    def contains(self, id: int) -> bool:
+        """Whether an item is in this shard."""
+        return id in self.index
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return the ids of all items of this shard."""
+        return np.array(self.index.ids)
+
+    def held_out(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return about `count` held-out queries that are items, and their ids."""
+        queries, rows = self._tuning
+        items = np.flatnonzero(rows >= 0)
+        items = items[:: max(1, len(items) // count)]
+        return np.array(queries[items]), np.array(self.index.ids[rows[items]])
+
+    def nearest(self, queries: NDArray[np.float32], k: int) -> SearchResult:
+        """Return the true k nearest items of this shard."""
+        return self.index.nearest(queries, k)
+
+    def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
+        """Return search parameters that reach these recalls among the items of this shard."""
+        index = copy.copy(self.index)  # keeps its own defaults
+        return [index.tune(recall, k, queries) for recall in recalls]
+
+    def _with_defaults(self, parameters: SearchParameters) -> VectorIndex:
+        """Return the index with these defaults; mostly they are those of the call before."""
+        index = self._last
+        if index.defaults != parameters:
+            index = copy.copy(self.index)
+            index.defaults = parameters
+            self._last = index
+        return index
+
+
+class LabelShard(Shard):
+    """Some of the labels of a sharded index."""
+
+    index: LabelIndex
+
+    def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
+        self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the whole is told about this part."""
+        return {"stats": self.index.stats(), "history": self.index.history}
+
+    def predict(self, rows: Any, k: int, options: dict[str, Any]) -> Prediction:
+        """Return the k best labels of this shard, by their numbers in it."""
+        return self.index.predict(rows, k, **options)

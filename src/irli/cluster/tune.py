@@ -1,0 +1,122 @@
+"""Choosing search parameters for all shards together.
+
+Every shard knows how to tune itself, but the whole needs less of each: most of the true neighbours
+of a query are the nearest ones of the shards that hold them, and those are the easiest to find. So
+the shards propose parameters for a few recalls among their own items, each for another one, and the
+cheapest proposal that reaches the recall on the merged answers is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.checks import check_float, check_int
+from irli.cluster.group import ShardGroup
+from irli.cluster.merge import merge
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.problem import HELD_MOST
+from irli.vectors.tune import TuneResult
+
+log = logging.getLogger(__name__)
+
+_EASIER = (4.0, 2.0, 1.0)  # times the misses that the whole may have, in each shard
+_HARDER = (0.5, 0.0)  # in case that none of these is enough
+
+
+def tune_shards(
+    group: ShardGroup,
+    metric: str,
+    recall: float,
+    k: int,
+    queries: NDArray[np.float32] | None,
+    held: NDArray[np.float32],
+) -> TuneResult:
+    """Find parameters for all shards whose merged answers reach `recall` at k.
+
+    Parameters
+    ----------
+    queries : array of shape (n, d), optional
+        Queries to tune by; by default items that all shards held out, and `held`.
+    held : array of shape (v, d)
+        Sample queries that no shard has learned from.
+    """
+    check_float("recall", recall, at_least=0.0, at_most=1.0, owner="tune")
+    check_int("k", k, at_least=1, owner="tune")
+    if len(group) == 1:
+        only: TuneResult = group.ask("propose", [recall], k, queries).values[0][0]
+        return only
+    trial = _Trial(group, metric, k, queries, held)
+    tried: list[TuneResult] = []
+    for proposal in _collect_proposals(group, recall, k, queries):
+        tuned = trial.measure(proposal, recall)
+        if tuned.reached:
+            return tuned
+        tried.append(tuned)
+    best = max(tried, key=lambda tuned: tuned.recall)
+    log.warning(
+        "tune: recall %.3f at k=%d is out of reach; the best is %.3f", recall, k, best.recall
+    )
+    return best
+
+
+def _collect_proposals(
+    group: ShardGroup, recall: float, k: int, queries: Any
+) -> Iterator[SearchParameters]:
+    """Yield what the shards propose, the fastest first, each once."""
+    known: list[SearchParameters] = []
+    shards = len(group)
+    for misses in (_EASIER, _HARDER):
+        recalls = [max(0.0, 1 - share * (1 - recall)) for share in misses]
+        turns = [recalls[s::shards] or [recalls[s % len(recalls)]] for s in range(shards)]
+        answers = group.call("propose", [(turn, k, queries) for turn in turns]).values
+        for tuned in sorted((t for part in answers for t in part), key=lambda t: t.seconds):
+            if tuned.parameters not in known:
+                known.append(tuned.parameters)
+                yield tuned.parameters
+
+
+class _Trial:
+    """Queries with their true neighbours among all items."""
+
+    def __init__(
+        self,
+        group: ShardGroup,
+        metric: str,
+        k: int,
+        queries: NDArray[np.float32] | None,
+        held: NDArray[np.float32],
+    ) -> None:
+        self.group, self.metric, self.k = group, metric, k
+        self.itself = np.full(0 if queries is None else len(queries), -1)
+        if queries is None:
+            parts = group.ask("held_out", -(-HELD_MOST // len(group))).values
+            queries = np.concatenate([*(part[0] for part in parts), held])
+            strangers = np.full(len(held), -1)
+            self.itself = np.concatenate([*(part[1] for part in parts), strangers])
+        self.queries = queries
+        near = merge(group.ask("nearest", queries, k + 1).values, k + 1, metric)
+        self.truth = self._drop_itself(near.ids)
+
+    def measure(self, parameters: SearchParameters, recall: float) -> TuneResult:
+        """Return the recall of the merged answers, and the time of a query in a batch."""
+        start = perf_counter()
+        answers = self.group.ask("search", self.queries, self.k + 1, parameters, None, None).values
+        found = self._drop_itself(merge(answers, self.k + 1, self.metric).ids)
+        seconds = (perf_counter() - start) / max(1, len(self.queries))
+        wanted = self.truth >= 0
+        hit = (self.truth[:, :, None] == found[:, None, :]).any(axis=2)
+        reached = float(hit[wanted].mean()) if wanted.any() else 1.0
+        return TuneResult(parameters, reached, seconds, reached >= recall)
+
+    def _drop_itself(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return k of k + 1 ids: all but the item that the query is, or but the last."""
+        mine = (ids == self.itself[:, None]) & (ids >= 0)
+        mine[~mine.any(axis=1), -1] = True
+        others: NDArray[np.int64] = ids[~mine].reshape(len(ids), -1)
+        return others

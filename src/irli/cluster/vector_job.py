@@ -1,0 +1,185 @@
+"""Shards of vectors: what `ShardedIndex.fit` is given as files, and the phases of a shard."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.checks import as_ids, as_relevance, as_vectors, check_int
+from irli.base.folder import VERSION, Folder
+from irli.base.recipe import Recipe
+from irli.cluster.job import Job
+from irli.cluster.sources import Source
+from irli.cluster.workdir import store, store_sparse
+from irli.engine.metric import prepare_vectors
+from irli.errors import InvalidParameter
+from irli.learning.repetition import Repetition
+from irli.vectors.assemble import assemble
+from irli.vectors.contents import pack_vectors
+from irli.vectors.problem import HELD_MOST, HELD_SHARE, VectorProblem, make_problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorJob(Job):
+    """Vectors in files, cut into slices.
+
+    Attributes
+    ----------
+    source : Source
+        Where the vectors are.
+    bounds : tuple of int
+        (P + 1,): where the slice of each shard begins.
+    metric : str
+    ids, queries, relevance : str or None
+        Files.
+    """
+
+    source: Source
+    bounds: tuple[int, ...]
+    metric: str
+    ids: str | None = None
+    queries: str | None = None
+    relevance: str | None = None
+
+    def describe(self, shard: int) -> list[Any]:
+        files = [
+            # Our own files are named by their contents.
+            (Path(file.path).name if Path(file.path).parent == Path(self.folder) else list(file))
+            for file in self.source.files
+        ]
+        given = [path and Path(path).name for path in (self.ids, self.queries, self.relevance)]
+        recipe = dataclasses.asdict(self.recipe)
+        return [VERSION, files, given, self.bounds, self.metric, recipe]
+
+    def make_problem(self, shard: int) -> VectorProblem:
+        start, stop = self.bounds[shard], self.bounds[shard + 1]
+        queries, relevance = self._read_queries(start, stop)
+        if queries is not None:
+            queries = prepare_vectors(np.asarray(queries), self.metric)
+        return make_problem(
+            prepare_vectors(self.source.read(start, stop), self.metric),
+            self.metric,
+            self.recipe,
+            queries=queries,
+            relevance=relevance,
+            threads=self.threads,
+        )
+
+    def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
+        problem, tuning = VectorProblem.load(saved)
+        start, stop = self.bounds[shard], self.bounds[shard + 1]
+        ids = np.arange(start, stop)
+        if self.ids is not None:
+            ids = np.array(np.load(self.ids, mmap_mode="r")[start:stop])
+        contents = assemble(
+            problem.items, self.metric, self.recipe, repetitions, ids=ids, tuning=tuning
+        )
+        return pack_vectors(contents)
+
+    def _read_queries(self, start: int, stop: int) -> tuple[NDArray[np.float32] | None, Any]:
+        """Return the sample queries, and which items of a slice they want, if that is known."""
+        if self.queries is None:
+            return None, None
+        queries = np.load(self.queries, mmap_mode="r")
+        if self.relevance is None:
+            return queries, None
+        wanted = sp.csr_array(sp.load_npz(self.relevance))[:, start:stop]
+        # Queries that want no item of the slice teach nothing about it.
+        return (queries, wanted) if wanted.nnz else (None, None)
+
+
+def make_vector_job(
+    folder: Path,
+    X: Any,
+    ids: Any,
+    queries: Any,
+    relevance: Any,
+    *,
+    metric: str,
+    recipe: Recipe,
+    shards: int,
+    threads: int,
+    device: str,
+) -> tuple[VectorJob, NDArray[np.float32]]:
+    """Check what was given, and write to `folder` what is not in files already.
+
+    Returns
+    -------
+    VectorJob
+    float32 array of shape (v, d)
+        Sample queries that no shard learns from.
+    """
+    source = _as_source(X, folder)
+    check_int("shards", shards, at_most=source.rows, owner=f"{source.rows} items")
+    bounds = split_rows(source.rows, shards)
+    sizes = np.diff(bounds)
+    # The smallest shard decides: all shards have as many buckets, and all have codes or none.
+    resolved = recipe.resolve(int(min(sizes)), source.dim)
+    named = None if ids is None else store(folder, "ids", as_ids(ids, source.rows))
+    held, paths = _store_queries(folder, queries, relevance, source, shards)
+    job = VectorJob(
+        folder=str(folder),
+        shards=shards,
+        recipe=resolved,
+        slice_bytes=4 * source.dim * int(max(sizes)),
+        threads=threads,
+        device=device,
+        source=source,
+        bounds=bounds,
+        metric=metric,
+        ids=named,
+        **paths,
+    )
+    return job, held
+
+
+def split_rows(rows: int, shards: int) -> tuple[int, ...]:
+    """Return where each of P slices begins, and the end; sizes differ by one at most.
+
+    Examples
+    --------
+    >>> split_rows(10, 3)
+    (0, 3, 6, 10)
+    """
+    return tuple(rows * shard // shards for shard in range(shards + 1))
+
+
+def _as_source(X: Any, folder: Path) -> Source:
+    """Return the vectors as files."""
+    listed = isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike)
+    if isinstance(X, str | os.PathLike) or listed:
+        return Source.of(X)
+    return Source.of(store(folder, "items", as_vectors(X, "X")))
+
+
+def _store_queries(
+    folder: Path, queries: Any, relevance: Any, source: Source, shards: int
+) -> tuple[NDArray[np.float32], dict[str, str]]:
+    """Write the sample queries to files; return those that no shard learns from, and the paths.
+
+    A single shard holds out queries by itself. Several shards must hold out the same ones, or a
+    query that one has not seen would have taught another.
+    """
+    if queries is None:
+        if relevance is not None:
+            raise InvalidParameter(
+                "The 'relevance' parameter of fit must come with 'queries', one row for each of "
+                "them. Got no queries. Pass fit(X, queries=Q, relevance=Y)."
+            )
+        return np.empty((0, source.dim), dtype=np.float32), {}
+    given = as_vectors(queries, "queries", source.dim)
+    order = np.random.default_rng(0x1D).permutation(len(given))
+    count = min(HELD_MOST, int(HELD_SHARE * len(given))) if shards > 1 else 0
+    held, rest = given[np.sort(order[:count])], np.sort(order[count:])
+    paths = {"queries": store(folder, "queries", given[rest])}
+    if relevance is not None:
+        wanted = as_relevance(relevance, len(given), source.rows)
+        paths["relevance"] = store_sparse(folder, "relevance", wanted[rest])
+    return held, paths

@@ -1,0 +1,109 @@
+"""Exact nearest neighbours by exhaustive search: the relevance that vectors are trained with."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from irli.base.checks import check_int
+from irli.base.progress import Progress, track
+from irli.base.threads import run_all, thread_count
+from irli.engine.jit import kernel
+from irli.engine.select import insert_best
+from irli.engine.simd import LANES, lowest_bit, reaching
+
+# The scores of a tile stay in the cache between the product and the selection.
+_QUERIES, _ITEMS = 512, 64 * LANES
+_BIT = np.uint32(1)
+
+
+def exact_neighbors(
+    queries: NDArray[np.float32],
+    base: NDArray[np.float32],
+    k: int,
+    metric: str = "l2",
+    *,
+    rows: NDArray[np.int64] | None = None,
+    threads: int | None = None,
+    progress: Progress = False,
+) -> NDArray[np.int64]:
+    """Return the k nearest of `base` for each query, nearest first.
+
+    Parameters
+    ----------
+    queries : float32 array of shape (n, d)
+    base : float32 array of shape (N, d)
+    metric : {"l2", "ip", "cosine"}
+        For "cosine" both sides must be normalised.
+    rows : int64 array of shape (n,), optional
+        The row of `base` that is the query itself and is left out, -1 for none.
+    threads : int, optional
+        Blocks of queries that are worked on at a time.
+
+    Returns
+    -------
+    int64 array of shape (n, k)
+        -1 where there are fewer than k.
+
+    Examples
+    --------
+    >>> base = np.array([[0.0], [1.0], [3.0]], dtype=np.float32)
+    >>> exact_neighbors(base, base, k=1, rows=np.arange(3))
+    array([[1],
+           [0],
+           [1]])
+    """
+    found = np.full((len(queries), check_int("k", k, at_least=1)), -1)
+    if rows is None:
+        rows = np.full(len(queries), -1)
+    offset = np.zeros(len(base), dtype=np.float32)
+    if metric == "l2":  # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2
+        np.einsum("ij,ij->i", base, base, out=offset)
+        offset /= -2
+    parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
+    threads = thread_count(threads)
+    with threadpool_limits(1, user_api="blas"):  # a block for each thread, not threads for a block
+        for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
+            jobs = [
+                partial(_find, queries[part], base, offset, rows[part], found[part])
+                for part in parts[first : first + threads]
+            ]
+            run_all(jobs, threads)
+    return found
+
+
+def _find(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
+    """Fill `found` with the nearest of each query of a block, tile by tile of the base."""
+    count, dim = queries.shape
+    width = max(LANES, min(_ITEMS, -(-len(base) // LANES) * LANES))
+    block = np.ones((count, dim + 1), dtype=np.float32)  # a product adds the offset, too
+    block[:, :dim] = queries
+    tile = np.zeros((width, dim + 1), dtype=np.float32)
+    scores = np.empty((count, width), dtype=np.float32)
+    value = np.full(found.shape, -np.inf, dtype=np.float32)
+    for low in range(0, len(base), width):
+        part = base[low : low + width]
+        tile[: len(part), :dim] = part
+        tile[: len(part), dim] = offset[low : low + width]
+        tile[len(part) :, dim] = -np.inf
+        np.matmul(block, tile.T, out=scores)
+        _keep_best(scores, low, skip, value, found)
+
+
+@kernel
+def _keep_best(scores: Any, low: int, skip: Any, value: Any, found: Any) -> None:
+    """Put the largest scores of each row among the best so far, largest first; ties by column."""
+    count = found.shape[1]
+    for row in range(len(scores)):
+        address = scores.ctypes.data + row * scores.strides[0]
+        for start in range(0, scores.shape[1], LANES):
+            bits = reaching(address + 4 * start, value[row, count - 1])
+            while bits != 0:
+                column = low + np.int64(start + lowest_bit(bits))
+                bits &= bits - _BIT
+                if column != skip[row]:
+                    insert_best(value[row], found[row], count, scores[row, column - low], column)

@@ -1,0 +1,58 @@
+"""2-universal hash functions: the random buckets that the paper starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from irli.base.checks import check_int
+from irli.errors import InvalidParameter
+
+# A Mersenne prime; products of smaller numbers fit into 64 bits, so the arithmetic is exact.
+PRIME = 2**31 - 1
+
+
+class UniversalHash:
+    """h(x) = ((a x + b) mod p) mod B, with a and b drawn by the seed (Carter and Wegman).
+
+    Over the seeds, two different items fall into the same bucket with probability at most 1/B.
+
+    Parameters
+    ----------
+    buckets : int
+        B, at most 2^31 - 1.
+    seed : int
+        Chooses the function from its family.
+
+    Examples
+    --------
+    >>> h = UniversalHash(buckets=4, seed=0)
+    >>> h(np.arange(6)).dtype, h(np.arange(6)).max() < 4
+    (dtype('int32'), np.True_)
+    """
+
+    def __init__(self, buckets: int, seed: int) -> None:
+        self.buckets = check_int(
+            "buckets", buckets, at_least=1, at_most=PRIME, owner="UniversalHash"
+        )
+        self.seed = check_int("seed", seed, at_least=0, owner="UniversalHash")
+        rng = np.random.default_rng(self.seed)
+        self._a = int(rng.integers(1, PRIME))
+        self._b = int(rng.integers(0, PRIME))
+
+    def __call__(self, items: ArrayLike) -> NDArray[np.int32]:
+        """Return the buckets, int32 of the shape of `items`, of item numbers below 2^31 - 1."""
+        x: NDArray[Any] = np.asarray(items)
+        if x.size and (x.dtype.kind not in "iu" or x.min() < 0 or x.max() >= PRIME):
+            got = f"{x.min()} to {x.max()}" if x.dtype.kind in "iu" else f"dtype {x.dtype}"
+            raise InvalidParameter(
+                f"The 'items' parameter must hold integers in the range [0, {PRIME - 1}]. "
+                f"Got {got} instead. Number the items from 0 up."
+            )
+        hashed = (self._a * x.astype(np.int64) + self._b) % PRIME % self.buckets
+        return np.asarray(hashed, dtype=np.int32)
+
+    def __repr__(self) -> str:
+        return f"UniversalHash(buckets={self.buckets}, seed={self.seed})"

@@ -1,0 +1,149 @@
+"""8-bit weights: rounding, the tiles that SIMD loops read, and the 8-bit projection of a query.
+
+The *projection* is the first product of a query. Routers multiply it with a matrix to get features,
+and codes to get coordinates. Side by side the matrices are one, so a single pass over its bytes
+serves all repetitions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.engine.jit import arithmetic, inner
+from irli.engine.simd import PANEL, byte_sums
+from irli.engine.vector_layout import Projection
+
+ZERO = 64  # the byte that stands for zero: bytes of a query have no sign
+HIGHEST = 127  # the largest of a signed byte, on both sides
+_BLOCK = 4096  # rows that are rounded at once
+
+
+def tile(weights: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Lay weights (n, columns) out as the kernels read them: (columns / 64, n / 4, 64, 4)."""
+    rows, columns = weights.shape
+    padded = np.zeros((-(-rows // 4) * 4, -(-columns // PANEL) * PANEL), dtype=np.int8)
+    padded[:rows, :columns] = weights
+    laid = padded.reshape(len(padded) // 4, 4, -1, PANEL).transpose(2, 0, 3, 1)
+    return np.ascontiguousarray(laid)
+
+
+def untile(tiles: NDArray[np.int8], rows: int, columns: int) -> NDArray[np.int8]:
+    """Undo `tile`: return weights (n, columns)."""
+    panels, fours = tiles.shape[:2]
+    laid = tiles.transpose(1, 3, 0, 2).reshape(4 * fours, panels * PANEL)
+    return laid[:rows, :columns]
+
+
+def balance(rows: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what to divide each column of `rows` by, and multiply its weights with.
+
+    So none of rows (m, n) and weights (n, columns) has columns too small for its 8 bits.
+    """
+    # In float64, where no square of a float32 is too large or too small.
+    typical = np.sqrt(np.einsum("mn,mn->n", rows, rows, dtype=np.float64) / len(rows))
+    strength = np.sqrt(np.square(weights, dtype=np.float64).mean(axis=1))
+    told = (typical > 0) & (strength > 0)
+    scale = np.ones(len(typical), dtype=np.float32)
+    scale[told] = np.sqrt(typical[told] / strength[told])
+    return scale
+
+
+def make_projection(
+    sample: NDArray[np.float32], matrix: NDArray[np.float32], shift: NDArray[np.float32]
+) -> Projection:
+    """Return queries -> queries @ matrix + shift in 8 bits.
+
+    Parameters
+    ----------
+    sample : float32 array of shape (m, d)
+        Typical queries.
+    matrix : float32 array of shape (d, columns)
+    shift : float32 array of shape (columns,)
+    """
+    columns = matrix.shape[1]
+    centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    scale = balance(sample - centre, matrix)
+    weights = matrix * scale[:, None]
+    step = np.maximum(np.abs(weights).max(axis=0, initial=0), 1e-30) / 127
+    rounded = np.rint(weights / step).astype(np.int8)
+    return Projection(
+        centre=centre,
+        scale=(1 / scale).astype(np.float32),
+        bytes=tile(rounded)[None],
+        step=step.astype(np.float32),
+        zero=ZERO * rounded.sum(axis=0, dtype=np.int32),
+        bias=(centre @ matrix + shift).astype(np.float32).reshape(columns),
+    )
+
+
+def no_projection() -> Projection:
+    """Return what stands for a projection in an index without one."""
+    nothing: NDArray[Any] = np.empty(0, dtype=np.float32)
+    return Projection(
+        centre=nothing,
+        scale=nothing,
+        bytes=np.empty((0, 0, 0, PANEL, 4), dtype=np.int8),
+        step=nothing,
+        zero=np.empty(0, dtype=np.int32),
+        bias=nothing,
+    )
+
+
+def round_rows(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return weights (..., n) as whole numbers, and what one counts (...,): a scale for each row.
+
+    Examples
+    --------
+    >>> numbers, scale = round_rows(np.array([[0.5, -1.0, 0.25], [0.0, 0.0, 0.0]], dtype="f4"))
+    >>> numbers
+    array([[  64, -127,   32],
+           [   0,    0,    0]], dtype=int8)
+    >>> unround_rows(numbers, scale).round(2)
+    array([[ 0.5 , -1.  ,  0.25],
+           [ 0.  ,  0.  ,  0.  ]], dtype=float32)
+    """
+    rows = weights.reshape(-1, weights.shape[-1])
+    numbers = np.empty(rows.shape, dtype=np.int8)
+    scale = np.empty(len(rows), dtype=np.float32)
+    for start in range(0, len(rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        scale[part] = np.abs(rows[part]).max(axis=1, initial=0) / HIGHEST
+        step = np.where(scale[part] > 0, scale[part], 1)
+        numbers[part] = np.rint(rows[part] / step[:, None])
+    return numbers.reshape(weights.shape), scale.reshape(weights.shape[:-1])
+
+
+def unround_rows(numbers: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Undo `round_rows`, up to its rounding."""
+    floats: NDArray[np.float32] = numbers * scale[..., None]
+    return floats
+
+
+@arithmetic
+def round_to_bytes(values: Any, zero: Any, highest: Any, out: Any, i: int) -> Any:
+    """Round values to bytes around `zero` in out[i]; return what one step of them is worth.
+
+    The largest lies `highest` steps from zero. Values that are all zero, or infinite, become zero.
+    """
+    most = np.float32(0.0)
+    for j in range(len(values)):
+        size = abs(values[j])
+        most = size if size > most else most
+    if not 0 < most < np.inf:
+        out[i, : len(values)] = np.uint8(zero)
+        return np.float32(0.0)
+    scale, half_up = highest / most, zero + np.float32(0.5)
+    for j in range(len(values)):
+        out[i, j] = np.int32(half_up + values[j] * scale)
+    return most / highest
+
+
+@inner
+def multiply_bytes(rows: Any, n: int, weights: Any, r: int, sums: Any) -> None:
+    """Multiply n rows of bytes with weights[r]: each panel that is read serves all of them."""
+    for panel in range(weights.shape[1]):
+        for i in range(n):
+            byte_sums(rows, i, weights, r, panel, sums)

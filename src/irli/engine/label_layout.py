@@ -1,0 +1,87 @@
+"""A label index as the kernels read it, what a prediction asks for, and the memory of a thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.engine.simd import PANEL
+
+VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
+BINS = 128  # of values to select from
+BLOCK = 8  # rows routed together: each weight that is read serves all of them
+
+
+class LabelLayout(NamedTuple):
+    """A label index as the kernels read it; see `irli.engine.router` and `irli.labels.ranker`."""
+
+    project: NDArray[np.int8]  # (T, d, G): one trunk for all repetitions, or one for each
+    project_scale: NDArray[np.float32]  # (T, d)
+    shift: NDArray[np.float32]  # (T, G)
+    out: NDArray[np.int8]  # (R, B / 64, G / 4, 64, 4), see `irli.engine.int8`
+    out_scale: NDArray[np.float32]  # (R, B)
+    bias: NDArray[np.float32]  # (R, B)
+    offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
+    items: NDArray[np.int32]  # (entries,): labels, bucket by bucket
+    share: NDArray[np.float32]  # (entries,): P(label | bucket)
+    prior: NDArray[np.float32]  # (L,): mean over the repetitions of log P(label | bucket)
+    starts: NDArray[np.int64]  # (D + 1,): the ranker's weights by feature; (1,) without a ranker
+    gaps: NDArray[np.uint16]  # (weights,)
+    weights: NDArray[np.int8]  # (weights,)
+    scale: NDArray[np.float32]  # (L,); (0,) without a ranker
+    constant: NDArray[np.float32]  # (L,)
+
+
+class LabelPlan(NamedTuple):
+    """What one prediction asks for."""
+
+    k: int
+    probes: int
+    candidates: int
+    score: int
+    by_margin: float  # what the ranker's margin weighs; 0 leaves the ranker out
+    by_score: float
+    threshold: float  # added to the fused score
+
+
+class LabelScratch(NamedTuple):
+    """What one thread needs to label a row."""
+
+    features: NDArray[np.float32]  # (block, G)
+    bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
+    steps: NDArray[np.float32]  # (block,): what one step of them is worth
+    sums: NDArray[np.int32]  # (block, B rounded up)
+    logits: NDArray[np.float32]  # (block, R, B)
+    order: NDArray[np.float32]  # (max(B, L),)
+    values: NDArray[np.float32]  # (L,)
+    bins: NDArray[np.int32]  # (BINS,)
+    probed: NDArray[np.int32]  # (B,)
+    stamp: NDArray[np.int64]  # (L,): the row that last touched the label
+    scores: NDArray[np.float32]  # (L,)
+    touched: NDArray[np.int32]  # (L,)
+    margins: NDArray[np.float32]  # (L,)
+    clock: NDArray[np.int64]  # (1,)
+
+
+def make_label_scratch(layout: LabelLayout) -> LabelScratch:
+    """Allocate the scratch arrays of one thread."""
+    repetitions, buckets = layout.bias.shape
+    labels = len(layout.prior)
+    return LabelScratch(
+        features=np.empty((BLOCK, layout.shift.shape[1]), dtype=np.float32),
+        bytes=np.zeros((BLOCK, 4 * layout.out.shape[2]), dtype=np.uint8),
+        steps=np.empty(BLOCK, dtype=np.float32),
+        sums=np.empty((BLOCK, PANEL * layout.out.shape[1]), dtype=np.int32),
+        logits=np.empty((BLOCK, repetitions, buckets), dtype=np.float32),
+        order=np.empty(max(buckets, labels), dtype=np.float32),
+        values=np.empty(labels, dtype=np.float32),
+        bins=np.empty(BINS, dtype=np.int32),
+        probed=np.empty(buckets, dtype=np.int32),
+        stamp=np.zeros(labels, dtype=np.int64),
+        scores=np.empty(labels, dtype=np.float32),
+        touched=np.empty(labels, dtype=np.int32),
+        margins=np.zeros(labels, dtype=np.float32),
+        clock=np.zeros(1, dtype=np.int64),
+    )

@@ -1,0 +1,32 @@
+"""How kernels compute each metric: which distance, how queries come in, how answers go out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.engine.dense import normalize_rows
+from irli.engine.vector_layout import COSINE, DOT, IP, L2, PLAIN
+
+# What a kernel computes; cosine is an inner product of vectors of unit length.
+KERNEL_METRIC = {"l2": L2, "ip": DOT, "cosine": DOT}
+# How a query comes in, and how the distances of a kernel become those of the metric.
+ANSWER_FORM = {"l2": PLAIN, "ip": IP, "cosine": COSINE}
+
+_BLOCK = 65_536  # rows normalized at once: what a block needs beside it is little
+
+
+def prepare_vectors(vectors: NDArray[np.float32], metric: str) -> NDArray[np.float32]:
+    """Return vectors (n, d) as an index keeps them: of unit length for cosine.
+
+    Examples
+    --------
+    >>> prepare_vectors(np.array([[3.0, 4.0]], dtype="f4"), "cosine")
+    array([[0.6, 0.8]], dtype=float32)
+    """
+    if metric != "cosine":
+        return vectors
+    unit = np.empty(vectors.shape, dtype=np.float32)
+    for start in range(0, len(vectors), _BLOCK):
+        normalize_rows(np.asarray(vectors[start : start + _BLOCK]), unit[start : start + _BLOCK])
+    return unit

@@ -1,0 +1,337 @@
+"""4-bit codes: what a compressed first pass reads instead of vectors.
+
+A vector is cut into M pieces, and each piece is replaced by the nearest of 16 codewords. The inner
+product with a query is then a sum of M numbers from a table of M x 16 (product quantisation).
+
+For inner products not every error is equal. The queries that want an item point where it points,
+so an error along the item moves its score, and one across it hardly does. Codes for them are
+trained with the score-aware loss |e|^2 + (eta - 1) <e, x / |x|>^2 (Guo et al., ICML 2020). For the
+Euclidean distance the plain error counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.memory import empty_at_line, release_pages
+from irli.engine.jit import arithmetic, kernel
+from irli.engine.simd import LANES, ROWS, WORDS
+from irli.engine.vector_layout import Codes
+
+_ITERATIONS = 8
+_PASSES = 3  # over the pieces of a vector, each choice knowing the others
+SAMPLE = 32_768  # vectors that codewords are learned from
+_BLOCK = 16_384  # vectors encoded at once
+_TINY = 1e-30  # the least unit of vectors
+
+
+class Codebook(NamedTuple):
+    """Where vectors are coded: a rotation into p dimensions, and codewords for each piece of it."""
+
+    centre: NDArray[np.float32]  # (d,): taken off the vectors first
+    unit: float  # what they are measured in, so that no square is too large or too small
+    rotation: NDArray[np.float32]  # (d, p)
+    codewords: NDArray[np.float32]  # (M, 16, s), M s = p
+    eta: float  # how much more an error along the vector weighs
+
+    def coordinates(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return vectors (n, d) as they are coded: (n, p)."""
+        turned = (vectors - self.centre) / np.float32(self.unit) @ self.rotation
+        return np.asarray(turned, dtype=np.float32)
+
+    def encode(self, vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Return the codes (n, M) of vectors (n, d), each below 16."""
+        codes = np.zeros((len(vectors), len(self.codewords)), dtype=np.uint8)
+        for low in range(0, len(vectors), _BLOCK):
+            block = np.asarray(vectors[low : low + _BLOCK])
+            along = self._directions(block)
+            _assign_codes(
+                self.coordinates(block), along, self.codewords, self.eta, codes[low : low + _BLOCK]
+            )
+            release_pages(vectors)
+        return codes
+
+    def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return what codes (n, M) stand for, in coordinates: (n, p)."""
+        pieces = self.codewords[np.arange(len(self.codewords)), codes]
+        return pieces.reshape(len(codes), -1)
+
+    def _directions(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the directions (n, p) in which errors weigh most: those of the vectors."""
+        scaled = vectors / np.float32(self.unit)
+        along = np.asarray(scaled @ self.rotation, dtype=np.float32)
+        along /= np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-30)
+        return along
+
+
+_ETA = 4.0  # for inner products; 1 is the plain error
+_SMALL = 64  # dimensions up to which each has a piece of its own
+_LEAST, _MOST = 32, 128  # pieces, where their number is chosen
+_TOLD = 0.95  # share of the variance that the coded dimensions hold
+_FLAT = 0.85  # share of the dimensions that it takes to hold so much where all of them count
+_SEEN = 4096  # vectors that the variance is estimated from
+
+
+def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int:
+    """Choose M, the pieces of a code.
+
+    Two dimensions share a piece, of those that hold 95 % of the variance. Each has one of its own
+    where there are no more than 64 of them, or 128 that nearly all count: of 96 that are equally
+    wide, 40 candidates by 96 pieces hold .99 of the nearest, and 320 by 48 only .97.
+
+    Examples
+    --------
+    >>> choose_pieces(np.zeros((10_000, 50), dtype=np.float32), np.random.default_rng(0))
+    52
+    """
+    count, dim = vectors.shape
+    if dim <= _SMALL:
+        return _round_up(dim)
+    sample = np.asarray(vectors[np.sort(rng.choice(count, size=min(count, _SEEN), replace=False))])
+    variance = np.linalg.eigvalsh(np.cov(sample, rowvar=False))[::-1].cumsum()
+    dims = int(np.searchsorted(variance, _TOLD * variance[-1])) + 1
+    if dims > _FLAT * dim:
+        return most_pieces(dim)
+    return _round_up(min(max(dims // 2, _LEAST), _MOST))
+
+
+def most_pieces(dim: int) -> int:
+    """Return M where all dimensions count.
+
+    Examples
+    --------
+    >>> most_pieces(96), most_pieces(160), most_pieces(768)
+    (96, 80, 128)
+    """
+    return _round_up(dim if dim <= _MOST else min(dim // 2, _MOST))
+
+
+def _round_up(pieces: int) -> int:
+    """Round up to what a block of codes is made of."""
+    step = 2 * ROWS
+    return -(-pieces // step) * step
+
+
+def encode_items(
+    vectors: NDArray[np.float32],
+    l2: bool,
+    pieces: int,
+    offsets: NDArray[np.int64],
+    items: NDArray[np.int32],
+    rng: np.random.Generator,
+) -> Codes:
+    """Learn codes for vectors (N, d) and lay them out in the order of the buckets.
+
+    Parameters
+    ----------
+    offsets : int64 array of shape (R, B + 1)
+        Where each bucket starts in `items`, the rows of `vectors` that it holds.
+    """
+    if pieces == 0:
+        return no_codes(vectors.shape[1])
+    pieces = _round_up(pieces)
+    dims = min(vectors.shape[1], max(2 * pieces, _SMALL))
+    book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng)
+    blocks, starts = _pack_blocks(book.encode(vectors), offsets, items)
+    codewords = book.codewords * np.float64(book.unit)
+    # An inner product needs no centre on the side of the query: it adds the same to all items.
+    shift = -book.centre @ book.rotation if l2 else np.zeros(book.rotation.shape[1])
+    lengths = np.square(codewords).sum(axis=2) if l2 else np.zeros(codewords.shape[:2])
+    with np.errstate(over="ignore"):  # where distances become infinite, too
+        bias = (-lengths / 2).astype(np.float32)
+    return Codes(
+        rotation=book.rotation,
+        shift=shift.astype(np.float32),
+        codewords=np.ascontiguousarray(codewords.transpose(0, 2, 1), dtype=np.float32),
+        bias=bias,
+        blocks=blocks,
+        offsets=starts,
+    )
+
+
+def no_codes(dim: int) -> Codes:
+    """Return what stands for codes in an index without any."""
+    return Codes(
+        rotation=np.empty((dim, 0), dtype=np.float32),
+        shift=np.empty(0, dtype=np.float32),
+        codewords=np.empty((0, 1, WORDS), dtype=np.float32),
+        bias=np.empty((0, WORDS), dtype=np.float32),
+        blocks=np.empty((0, 0, LANES), dtype=np.uint8),
+        offsets=np.empty((0, 0), dtype=np.int64),
+    )
+
+
+def learn_codebook(
+    vectors: NDArray[np.float32],
+    pieces: int,
+    dims: int,
+    eta: float,
+    rng: np.random.Generator,
+) -> Codebook:
+    """Learn `pieces` x 16 codewords of vectors (N, d) in their `dims` leading directions."""
+    rows = rng.choice(len(vectors), size=min(SAMPLE, len(vectors)), replace=False)
+    sample = np.asarray(vectors[np.sort(rows)])
+    centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+    rotation = _make_rotation(sample - centre, pieces, dims, rng)
+    size = rotation.shape[1] // pieces
+    unit = max(float(np.abs(sample).mean(dtype=np.float64)), _TINY)
+    codewords = np.empty((pieces, WORDS, size), dtype=np.float32)
+    book = Codebook(centre, unit, rotation, codewords, eta)
+    coordinates = book.coordinates(sample)
+    for m in range(pieces):
+        first = rng.choice(len(sample), size=WORDS, replace=len(sample) < WORDS)
+        codewords[m] = coordinates[first, m * size : (m + 1) * size]
+    along = book._directions(sample)
+    codes = np.zeros((len(sample), pieces), dtype=np.uint8)
+    _assign_codes(coordinates, along, codewords, 1.0, codes)
+    for iteration in range(_ITERATIONS):
+        weight = 1.0 if iteration < 2 else eta  # near enough first, then where it matters
+        _improve_codewords(coordinates, along, codes, weight, codewords)
+        _improve_codes(coordinates, along, codewords, weight, codes)
+    return book
+
+
+def _make_rotation(
+    centred: NDArray[np.float32], pieces: int, dims: int, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Return the directions (d, p) of the coordinates, padded with zeros to whole pieces.
+
+    Leading directions all in the first pieces would leave the others with nothing to tell; a
+    random rotation within them gives each piece its share, so that one scale suits all tables.
+    """
+    dim = centred.shape[1]
+    width = -(-dims // pieces) * pieces
+    rotation = np.zeros((dim, width), dtype=np.float32)
+    _, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
+    spin, _ = np.linalg.qr(rng.normal(size=(dims, dims)))
+    rotation[:, :dims] = axes[:, ::-1][:, :dims] @ spin
+    return rotation
+
+
+@arithmetic
+def _assign_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -> None:
+    """Choose codes from scratch: the nearest codewords, then as `_improve_codes`."""
+    pieces, count, size = codewords.shape
+    for i in range(len(x)):
+        for m in range(pieces):
+            best = np.float32(np.inf)
+            for j in range(count):
+                error = np.float32(0.0)
+                for t in range(size):
+                    gap = x[i, m * size + t] - codewords[m, j, t]
+                    error += gap * gap
+                if error < best:
+                    best = error
+                    codes[i, m] = j
+    if eta > 1.0:
+        _improve_codes(x, along, codewords, eta, codes)
+
+
+@arithmetic
+def _improve_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -> None:
+    """Improve codes piece by piece: `total` is the error along the vector of all pieces."""
+    pieces, count, size = codewords.shape
+    rounds = _PASSES if eta > 1.0 else 1
+    for i in range(len(x)):
+        total = np.float32(0.0)
+        for m in range(pieces):
+            for t in range(size):
+                p = m * size + t
+                total += along[i, p] * (x[i, p] - codewords[m, codes[i, m], t])
+        for _ in range(rounds):
+            for m in range(pieces):
+                mine = np.float32(0.0)
+                for t in range(size):
+                    p = m * size + t
+                    mine += along[i, p] * (x[i, p] - codewords[m, codes[i, m], t])
+                others = total - mine
+                best = np.float32(np.inf)
+                for j in range(count):
+                    error = np.float32(0.0)
+                    here = np.float32(0.0)
+                    for t in range(size):
+                        p = m * size + t
+                        gap = x[i, p] - codewords[m, j, t]
+                        error += gap * gap
+                        here += along[i, p] * gap
+                    error += np.float32(eta - 1.0) * (others + here) * (others + here)
+                    if error < best:
+                        best = error
+                        codes[i, m] = j
+                        mine = here
+                total = others + mine
+
+
+@kernel
+def _improve_codewords(x: Any, along: Any, codes: Any, eta: float, codewords: Any) -> None:
+    """Move the codewords of each piece to where the loss of their vectors is least."""
+    pieces, count, size = codewords.shape
+    total = np.zeros(len(x))
+    for i in range(len(x)):
+        for m in range(pieces):
+            for t in range(size):
+                p = m * size + t
+                total[i] += along[i, p] * (x[i, p] - codewords[m, codes[i, m], t])
+    for m in range(pieces):
+        left = np.zeros((count, size, size))
+        right = np.zeros((count, size))
+        members = np.zeros(count, dtype=np.int64)
+        for i in range(len(x)):
+            j = codes[i, m]
+            members[j] += 1
+            others = total[i]
+            target = 0.0
+            for t in range(size):
+                p = m * size + t
+                others -= along[i, p] * (x[i, p] - codewords[m, j, t])
+                target += along[i, p] * x[i, p]
+            target += others
+            for t in range(size):
+                p = m * size + t
+                right[j, t] += x[i, p] + (eta - 1.0) * target * along[i, p]
+                for s in range(size):
+                    left[j, t, s] += (eta - 1.0) * along[i, p] * along[i, m * size + s]
+                left[j, t, t] += 1.0
+        before = codewords[m].copy()
+        for j in range(count):
+            if members[j] > 0:
+                codewords[m, j] = np.linalg.solve(left[j], right[j]).astype(np.float32)
+        for i in range(len(x)):
+            j = codes[i, m]
+            for t in range(size):
+                total[i] += along[i, m * size + t] * (before[j, t] - codewords[m, j, t])
+
+
+def _pack_blocks(
+    codes: NDArray[np.uint8], offsets: NDArray[np.int64], items: NDArray[np.int32]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Lay codes (N, M) out in the order of the buckets, each padded to whole blocks."""
+    loads = np.diff(offsets, axis=1)
+    counts = -(-loads // LANES)
+    ends = counts.cumsum().reshape(counts.shape)
+    starts = np.empty_like(offsets)
+    starts[:, 1:] = ends
+    starts[:, 0] = np.concatenate([[0], ends[:-1, -1]])
+    shape = int(ends[-1, -1]), codes.shape[1] // 2, LANES
+    blocks = empty_at_line(shape, np.dtype(np.uint8))
+    blocks[...] = 0
+    _fill_blocks(codes, offsets, items, starts, blocks)
+    return blocks, starts
+
+
+@kernel
+def _fill_blocks(codes: Any, offsets: Any, items: Any, starts: Any, blocks: Any) -> None:
+    repetitions, buckets = offsets.shape[0], offsets.shape[1] - 1
+    rows = blocks.shape[1]
+    for r in range(repetitions):
+        for b in range(buckets):
+            for e in range(offsets[r, b], offsets[r, b + 1]):
+                place = e - offsets[r, b]
+                block, lane = starts[r, b] + place // LANES, place % LANES
+                byte = 2 * (lane % 16) + lane // 16
+                for row in range(rows):
+                    low, high = codes[items[e], 2 * row], codes[items[e], 2 * row + 1]
+                    blocks[block, row, byte] = low | (high << 4)

@@ -1,0 +1,182 @@
+"""An index as the kernels read it, what a search asks for, and the memory of one thread."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.memory import align
+from irli.engine.jit import kernel
+from irli.engine.simd import LANES, MOST, PANEL
+
+L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalised vectors
+PLAIN, COSINE, IP = 0, 1, 2  # answers: as computed, 1 + and -; queries of COSINE are normalized
+VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # what chooses the candidates
+
+MOST_CANDIDATES = 16_384  # that codes choose
+BIN = 3  # bits of a sum of codes that its bin leaves out
+BLOCK = 8  # queries routed together: each weight that is read serves all of them
+
+
+class Projection(NamedTuple):
+    """The first product of a query in 8 bits (see `irli.engine.int8`), or nothing."""
+
+    centre: NDArray[np.float32]  # (d,): taken off the query
+    scale: NDArray[np.float32]  # (d,): then multiplied with it
+    bytes: NDArray[np.int8]  # (1, columns / 64, d / 4, 64, 4)
+    step: NDArray[np.float32]  # (columns,): what one step of a column is worth
+    zero: NDArray[np.int32]  # (columns,): what a query of zeros adds up to
+    bias: NDArray[np.float32]  # (columns,): what the centre adds up to
+
+
+class Codes(NamedTuple):
+    """The 4-bit codes of an index (see `irli.engine.pq`); M = 0 if it has none."""
+
+    rotation: NDArray[np.float32]  # (d, p): to the coordinates that are coded
+    shift: NDArray[np.float32]  # (p,)
+    codewords: NDArray[np.float32]  # (M, s, 16), M s = p
+    bias: NDArray[np.float32]  # (M, 16): what a codeword adds, whatever the query
+    blocks: NDArray[np.uint8]  # (blocks, M / 2, 32), in the order of the buckets
+    offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `blocks`
+
+
+class Int8Vectors(NamedTuple):
+    """The vectors in 8 bits (see `irli.engine.prefilter`); (0, d) if they are not rounded."""
+
+    bytes: NDArray[np.int8]  # (N, d): in steps from the middle of each dimension
+    shift: NDArray[np.float32]  # (d,): taken off the query, the mean for l2
+    step: NDArray[np.float32]  # (d,)
+    lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the mean
+
+
+class VectorLayout(NamedTuple):
+    """R routers (see `irli.engine.router`), R partitions, and the vectors."""
+
+    projection: Projection  # its columns: R x G features, p coordinates of a code
+    project: NDArray[np.float32]  # (R, d, G)
+    shift: NDArray[np.float32]  # (R, G)
+    linear: int
+    rotation: NDArray[np.float32]  # (R, G, F), or (R, 0, 0)
+    rotation_shift: NDArray[np.float32]  # (R, F), or (R, 0)
+    coarse: NDArray[np.float32]  # (R, D, B)
+    fine: NDArray[np.float32]  # (R, B, F - D)
+    bytes: NDArray[np.int8]  # (R, B / 64, G / 4, 64, 4), or (R, 0, 0, 64, 4)
+    step: NDArray[np.float32]  # (R, 1)
+    zero: NDArray[np.int32]  # (R, B), or (R, 0)
+    bias: NDArray[np.float32]  # (R, B)
+    depths: NDArray[np.int64]  # (stages,)
+    keeps: NDArray[np.int64]  # (stages,)
+    offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
+    items: NDArray[np.int32]  # (entries,): bucket 0 of repetition 0, its bucket 1, ...
+    vectors: NDArray[np.float32]  # (N, d)
+    codes: Codes
+    int8: Int8Vectors
+    metric: int  # L2 or DOT
+
+    @property
+    def router_multiplications(self) -> int:
+        """What routing one query costs, over all repetitions."""
+        return count_multiplications(
+            self.project, self.rotation, len(self.bias), self.depths, self.keeps
+        )
+
+
+class SearchPlan(NamedTuple):
+    """What one search asks for."""
+
+    k: int
+    probes: int  # buckets in each repetition, or 0 to probe by threshold
+    threshold: float  # log-probability that a probed bucket must reach
+    min_votes: int
+    candidates: int  # exact distances at most, or 0 for all that were gathered
+    score: int  # VOTES, PROBABILITY, LOG_PROBABILITY or CODES
+
+
+def count_multiplications(
+    project: NDArray[Any],
+    rotation: NDArray[Any],
+    repetitions: int,
+    depths: NDArray[np.int64],
+    keeps: NDArray[np.int64],
+) -> int:
+    """Return what scoring the buckets of all repetitions costs for one query."""
+    scoring = int((np.diff(depths, prepend=0) * keeps).sum())
+    return project.size + rotation.size + repetitions * scoring
+
+
+class Scratch(NamedTuple):
+    """What one thread needs to answer a query."""
+
+    rows: NDArray[np.float32]  # (block, d): the queries
+    centred: NDArray[np.float32]  # (d,)
+    query: NDArray[np.uint8]  # (block, d rounded up): queries as bytes
+    projected: NDArray[np.float32]  # (block, columns of the projection)
+    hidden: NDArray[np.float32]  # (block, G)
+    features: NDArray[np.float32]  # (block, F)
+    bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
+    sums: NDArray[np.int32]  # (block, columns rounded up)
+    alive: NDArray[np.int32]  # (B,): the buckets that are looked at
+    logits: NDArray[np.float32]  # (block, R, B): log-probabilities once normalised
+    order: NDArray[np.float32]  # (max(B, N),): values to select from
+    probed: NDArray[np.int32]  # (R * B,): r * B + bucket
+    values: NDArray[np.float32]  # (R * B,): what each probed bucket adds to a score
+    stamp: NDArray[np.uint8]  # (N,): the query that last touched the item; bytes stay in a cache
+    votes: NDArray[np.int32]  # (N,)
+    scores: NDArray[np.float32]  # (N,)
+    touched: NDArray[np.int32]  # (N,): the items gathered for this query
+    clock: NDArray[np.uint8]  # (1,): the number of the query, from 1 to 255 and over again
+    counts: NDArray[np.int64]  # (4,): buckets probed, items found, entries read, items chosen
+    coordinates: NDArray[np.float32]  # (1, p)
+    words: NDArray[np.float32]  # (M, 16): what each codeword adds for this query
+    table: NDArray[np.uint8]  # (2, M / 2, 32): the same in small integers (see `irli.engine.simd`)
+    lanes: NDArray[np.uint16]  # (32,): sums of one block
+    bins: NDArray[np.int32]  # (bins,): how many sums fell into each
+    keys: NDArray[np.int64]  # (4 x most,): sum and item of what may become a candidate
+
+
+def make_scratch(layout: VectorLayout) -> Scratch:
+    """Allocate the scratch arrays of one thread."""
+    repetitions, buckets = layout.bias.shape
+    items, dim = layout.vectors.shape
+    columns = len(layout.projection.step)
+    width = layout.shift.shape[1]
+    pieces, size, _ = layout.codes.codewords.shape
+    return Scratch(
+        rows=np.empty((BLOCK, dim), dtype=np.float32),
+        centred=np.zeros(dim, dtype=np.float32),
+        query=np.full((BLOCK, -(-dim // 4) * 4), 64, dtype=np.uint8),
+        projected=np.empty((BLOCK, columns), dtype=np.float32),
+        hidden=np.empty((BLOCK, width), dtype=np.float32),
+        features=np.empty((BLOCK, layout.rotation.shape[2]), dtype=np.float32),
+        bytes=np.zeros((BLOCK, -(-width // 4) * 4), dtype=np.uint8),
+        sums=np.empty((BLOCK, -(-max(buckets, columns) // PANEL) * PANEL), dtype=np.int32),
+        alive=np.empty(buckets, dtype=np.int32),
+        logits=np.empty((BLOCK, repetitions, buckets), dtype=np.float32),
+        order=np.empty(max(buckets, items), dtype=np.float32),
+        probed=np.empty(repetitions * buckets, dtype=np.int32),
+        values=np.empty(repetitions * buckets, dtype=np.float32),
+        stamp=np.zeros(items, dtype=np.uint8),
+        votes=np.empty(items, dtype=np.int32),
+        scores=np.empty(items, dtype=np.float32),
+        touched=np.empty(items, dtype=np.int32),
+        clock=np.zeros(1, dtype=np.uint8),
+        counts=np.zeros(4, dtype=np.int64),
+        coordinates=np.empty((1, pieces * size), dtype=np.float32),
+        words=np.empty((pieces, 16), dtype=np.float32),
+        table=align(np.zeros((2, pieces // 2, LANES), dtype=np.uint8)),
+        lanes=np.empty(LANES, dtype=np.uint16),
+        bins=np.empty((MOST * pieces >> BIN) + 2, dtype=np.int32),
+        keys=np.empty(4 * MOST_CANDIDATES if pieces else 0, dtype=np.int64),
+    )
+
+
+@kernel
+def next_query(scratch: Scratch) -> Any:
+    """Return the number that stamps what the next query touches."""
+    if scratch.clock[0] == 255:
+        scratch.stamp[:] = 0
+        scratch.clock[0] = 0
+    scratch.clock[0] += 1
+    return scratch.clock[0]

@@ -1,0 +1,119 @@
+"""What a label index consists of, and how an index folder keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.folder import LABELS, Folder, check_kind, reading
+from irli.base.recipe import Recipe
+from irli.engine.int8 import tile
+from irli.engine.label_layout import LabelLayout
+from irli.labels.calibration import Calibration
+from irli.labels.parameters import LabelParameters
+from irli.labels.text import Names, Vectorizer
+from irli.labels.tune import LabelModel
+from irli.learning.repetition import History
+
+_TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
+_ARRAYS = tuple(name for name in LabelLayout._fields if name not in _TENSORS)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelContents:
+    """All of a label index.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        Resolved.
+    model : LabelModel
+        What predicts.
+    history : list of dict
+        How learning went.
+    rows, dim : int
+        How many rows it has learned from, and their features.
+    counts : int64 array of shape (L,)
+        How many of them carry each label.
+    trained : uint64 array
+        Keys of the rows that the routers have learned from.
+    names : Names or None
+    vectorizer : Vectorizer or None
+    want_ranker : bool or None
+        What was asked for; None lets held-out rows decide.
+    """
+
+    recipe: Recipe
+    model: LabelModel
+    history: History
+    rows: int
+    dim: int
+    counts: NDArray[np.int64]
+    trained: NDArray[np.uint64]
+    names: Names | None = None
+    vectorizer: Vectorizer | None = None
+    want_ranker: bool | None = None
+
+
+def pack_labels(contents: LabelContents) -> Folder:
+    """Return the contents as arrays and plain values."""
+    model = contents.model
+    layout = model.layout._asdict()
+    names = {} if contents.names is None else contents.names.state()
+    vectorizer = contents.vectorizer
+    text, words = (None, {}) if vectorizer is None else vectorizer.state()
+    meta = {
+        "recipe": dataclasses.asdict(contents.recipe),
+        "defaults": dataclasses.asdict(model.parameters),
+        "calibration": model.calibration._asdict(),
+        "history": contents.history,
+        "rows": contents.rows,
+        "dim": contents.dim,
+        "text": text,
+        "ranker": contents.want_ranker,
+    }
+    arrays = {name: layout[name] for name in _ARRAYS} | {
+        "counts": contents.counts,
+        "trained": contents.trained,
+    }
+    tensors = {name: layout[name] for name in _TENSORS}
+    return Folder(LABELS, meta, arrays | names | words, tensors)
+
+
+def unpack_labels(folder: Folder) -> LabelContents:
+    """Return what `pack_labels` has put into a folder, or say what is wrong with it."""
+    check_kind(folder, LABELS)
+    meta, arrays = folder.meta, folder.arrays
+    with reading():
+        return LabelContents(
+            recipe=Recipe(**meta["recipe"]),
+            model=LabelModel(
+                LabelLayout(
+                    **_tile_weights(folder.tensors), **{name: arrays[name] for name in _ARRAYS}
+                ),
+                LabelParameters(**meta["defaults"]),
+                Calibration(**meta["calibration"]),
+            ),
+            history=meta["history"],
+            rows=meta["rows"],
+            dim=meta["dim"],
+            counts=arrays["counts"],
+            trained=arrays["trained"],
+            names=Names.from_state(arrays) if "names" in arrays else None,
+            vectorizer=(
+                None if meta["text"] is None else Vectorizer.from_state(meta["text"], arrays)
+            ),
+            want_ranker=meta["ranker"],
+        )
+
+
+def _tile_weights(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Return the tensors; the weights of early folders of version 1 are tiled first."""
+    out = tensors["out"]
+    if out.ndim == 3:
+        out = np.stack([tile(weights.T) for weights in out])
+    return {**tensors, "out": out}

@@ -1,0 +1,282 @@
+"""Readers and writers for the file formats that extreme multi-label data sets come in.
+
+====================  =========================================================================
+rows, text            Extreme Classification Repository: `N D L` in the first line, then in each
+                      line `label,label,... feature:value feature:value ...`
+matrix, `.txt`        its newer files of features or of labels: `N D`, then `column:value ...`
+matrix, `.npz`        scipy.sparse.save_npz
+matrix, `.npy`        NumPy, dense
+====================  =========================================================================
+
+Text may be packed: `.gz`. All numbers count from 0. A line of text may have no features, and one
+that starts with a space has no labels.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from irli.base.checks import as_array, check_choice, check_sparse_format
+from irli.base.types import Sparse, StrPath
+from irli.base.vector_files import read_vectors, write_vectors
+from irli.engine.xmc_parser import Parsed
+from irli.errors import FormatError, InvalidParameter, IrliError
+from irli.labels.xmc_text import opened, read_text
+
+_ROWS = 1 << 12  # rows that are written at once
+
+
+class Rows(NamedTuple):
+    """Instances of a multi-label problem.
+
+    Attributes
+    ----------
+    features : sparse or dense float32 array of shape (n, D)
+    labels : sparse float32 array of shape (n, L)
+        1 where an instance has a label.
+    """
+
+    features: Sparse | NDArray[np.float32]
+    labels: Sparse
+
+
+def read_rows(path: StrPath) -> Rows:
+    """Return a text file of the Extreme Classification Repository, packed (`.gz`) or not.
+
+    A label that a line names twice counts once; features may come in any order; zeros are dropped.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(f"{folder}/train.txt").write_text("2 3 4\\n0,3 1:0.5 2:1e-1\\n 0:2\\n")
+    ...     features, labels = read_rows(f"{folder}/train.txt")
+    >>> features.toarray()
+    array([[0. , 0.5, 0.1],
+           [2. , 0. , 0. ]], dtype=float32)
+    >>> labels.toarray()
+    array([[1., 0., 0., 1.],
+           [0., 0., 0., 0.]], dtype=float32)
+    """
+    file = Path(path)
+    header, parsed = read_text(file, labelled=True)
+    ones = np.ones(len(parsed.labels), dtype=np.float32)
+    labels = _csr(ones, parsed.labels, parsed.label_counts, (header.rows, header.labels))
+    labels.sum_duplicates()
+    labels.data[:] = 1
+    return Rows(_pairs_to_csr(file, parsed, (header.rows, header.columns)), labels)
+
+
+def read_matrix(path: StrPath) -> Sparse | NDArray[np.float32]:
+    """Return the features or the labels, shape (n, D), in a file whose name ends in its format.
+
+    `.txt`, `.txt.gz` and `.npz` make a sparse array without stored zeros, `.npy` a dense one that
+    stays memory-mapped if it is float32.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(f"{folder}/trn_X_Y.txt").write_text("2 3\\n2:1.0 0:1.0\\n\\n")
+    ...     read_matrix(f"{folder}/trn_X_Y.txt").toarray()
+    array([[1., 0., 1.],
+           [0., 0., 0.]], dtype=float32)
+    """
+    file = Path(path)
+    kind = _kind(file)
+    if kind == ".npz":
+        return _read_npz(file)
+    if kind == ".npy":
+        return _real_dense(read_vectors(file), str(file), FormatError)
+    header, parsed = read_text(file, labelled=False)
+    return _pairs_to_csr(file, parsed, (header.rows, header.columns))
+
+
+def write_rows(path: StrPath, features: ArrayLike | Sparse, labels: ArrayLike | Sparse) -> None:
+    """Write a text file of the Extreme Classification Repository, packed if it ends in `.gz`.
+
+    Parameters
+    ----------
+    features : sparse or dense array of shape (n, D)
+        Real numbers; they are read back as the same float32.
+    labels : sparse or dense array of shape (n, L)
+        An instance has the labels whose entries are not 0.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_rows(f"{folder}/train.txt", [[0, 0.5], [2, 0]], [[1, 0, 1], [0, 0, 0]])
+    ...     Path(f"{folder}/train.txt").read_text()
+    '2 2 3\\n0,2 1:0.5\\n 0:2.0\\n'
+    """
+    file = Path(path)
+    x, y = _given(features, "features"), _given(labels, "labels")
+    if x.shape[0] != y.shape[0]:
+        raise InvalidParameter(
+            "The 'features' and the 'labels' parameters must have one row for each instance. "
+            f"Got shapes {x.shape} and {y.shape} instead. Pass rows of the same instances."
+        )
+    with _created(file) as out:
+        out.write(b"%d %d %d\n" % (*x.shape, y.shape[1]))
+        for names, pairs in zip(_lines(y, b",", False), _lines(x, b" ", True), strict=True):
+            out.write(b"%s %s\n" % (names, pairs))
+
+
+def write_matrix(path: StrPath, matrix: ArrayLike | Sparse) -> None:
+    """Write features or labels, shape (n, D), in the format that the name ends in.
+
+    `.txt`, `.txt.gz` and `.npz` keep float32 and leave out zeros; `.npy` is for dense arrays.
+
+    Examples
+    --------
+    >>> write_matrix("labels.npy", sp.csr_array([[0, 1]]))
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'matrix' parameter must be dense for a .npy file.
+    Got a sparse csr_array instead. Write it as .npz.
+    """
+    file = Path(path)
+    kind = _kind(file)
+    if kind == ".npy":
+        if sp.issparse(matrix):
+            raise InvalidParameter(
+                "The 'matrix' parameter must be dense for a .npy file. "
+                f"Got a sparse {type(matrix).__name__} instead. Write it as .npz."
+            )
+        dense = as_array(matrix, "matrix")
+        write_vectors(file, _real_dense(dense, "The 'matrix' parameter", InvalidParameter))
+        return
+    sparse = _given(matrix, "matrix")
+    if kind == ".npz":
+        sp.save_npz(file, sparse)
+        return
+    with _created(file) as out:
+        out.write(b"%d %d\n" % sparse.shape)
+        for pairs in _lines(sparse, b" ", True):
+            out.write(b"%s\n" % pairs)
+
+
+def _given(x: Any, name: str) -> Sparse:
+    matrix = x if sp.issparse(x) else as_array(x, name)
+    return _real_sparse(matrix, f"The '{name}' parameter", InvalidParameter)
+
+
+def _kind(file: Path) -> str:
+    kind = "".join(file.suffixes[-2:]) if file.suffix == ".gz" else file.suffix
+    return check_choice("extension of the path", kind, (".txt", ".txt.gz", ".npz", ".npy"))
+
+
+def _created(file: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(file, "wb") if file.suffix == ".gz" else file.open("wb"))
+
+
+def _csr(
+    values: NDArray[np.float32],
+    columns: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    shape: tuple[int, int],
+) -> Sparse:
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    # SciPy widens the columns to the type of the starts.
+    if len(columns) <= np.iinfo(columns.dtype).max:
+        starts = starts.astype(columns.dtype)
+    return sp.csr_array((values, columns, starts), shape=shape)
+
+
+def _pairs_to_csr(file: Path, parsed: Parsed, shape: tuple[int, int]) -> Sparse:
+    """Return the pairs as a sparse array with sorted columns; no row may name a column twice."""
+    matrix = _csr(parsed.values, parsed.columns, parsed.pair_counts, shape)
+    matrix.sort_indices()
+    again = matrix.indices[1:] == matrix.indices[:-1]
+    firsts = matrix.indptr[1:-1]
+    again[firsts[(firsts > 0) & (firsts < matrix.nnz)] - 1] = False
+    if again.any():
+        entry = int(np.argmax(again))
+        raise FormatError(
+            f"{file}, line {_row_of(matrix.indptr, entry) + 2}: must not name a column twice. "
+            f"Got column {matrix.indices[entry]} twice instead. Keep one of the values."
+        )
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _read_npz(file: Path) -> Sparse:
+    with opened(file) as stream:
+        try:
+            matrix = sp.load_npz(stream)
+        except (ValueError, KeyError, TypeError, NotImplementedError) as error:
+            raise FormatError(
+                f"{file} must be a sparse matrix as of scipy.sparse.save_npz. It cannot be read: "
+                f"{error}. Write it anew, or as .npy if it is dense."
+            ) from error
+    return _real_sparse(matrix, str(file), FormatError)
+
+
+def _real_sparse(x: Any, what: str, error: type[IrliError]) -> Sparse:
+    """Return `x` as a sparse array of finite float32, sorted and without zeros, or raise."""
+    if isinstance(x, np.ndarray):
+        return sp.csr_array(_real_dense(x, what, error))
+    _check_real(x, what, error)
+    check_sparse_format(x, what, error)  # before SciPy follows its indices
+    with np.errstate(over="ignore"):
+        matrix: Sparse = sp.csr_array(x).astype(np.float32, copy=True)
+    _check_finite(matrix.data, matrix.indptr, what, error)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _real_dense(x: NDArray[Any], what: str, error: type[IrliError]) -> NDArray[np.float32]:
+    _check_real(x, what, error)
+    with np.errstate(over="ignore"):
+        dense = np.asanyarray(x, dtype=np.float32, order="C")
+    _check_finite(dense.ravel(), np.arange(len(dense) + 1) * dense.shape[1], what, error)
+    return dense
+
+
+def _check_real(x: Any, what: str, error: type[IrliError]) -> None:
+    if len(x.shape) != 2 or x.dtype.kind not in "fiub":
+        raise error(
+            f"{what} must hold real numbers of shape (n, d), one instance in each row. "
+            f"Got {x.dtype} of shape {x.shape} instead. Convert or reshape it."
+        )
+
+
+def _check_finite(
+    values: NDArray[np.float32], starts: NDArray[Any], what: str, error: type[IrliError]
+) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        entry = int(np.argmin(finite))
+        raise error(
+            f"{what} must hold finite numbers (within float32). Got {values[entry]} in row "
+            f"{_row_of(starts, entry)} instead. Drop or repair such rows."
+        )
+
+
+def _row_of(starts: NDArray[Any], entry: int) -> int:
+    """Return the row of an entry, where each row begins at one of `starts`."""
+    return int(np.searchsorted(starts, entry, side="right")) - 1
+
+
+def _lines(matrix: Sparse, between: bytes, with_values: bool) -> Iterator[bytes]:
+    """Yield the text of each row: its columns, and their values where wanted."""
+    for start in range(0, matrix.shape[0], _ROWS):
+        starts = matrix.indptr[start : start + _ROWS + 1]
+        block = slice(starts[0], starts[-1])
+        words = [b"%d" % column for column in matrix.indices[block].tolist()]
+        if with_values:
+            # NumPy writes the fewest digits that are read back as the same float32.
+            values = matrix.data[block].astype("S").tolist()
+            words = [b"%s:%s" % pair for pair in zip(words, values, strict=True)]
+        ends = (starts - starts[0]).tolist()
+        for first, last in pairwise(ends):
+            yield between.join(words[first:last])

@@ -1,0 +1,334 @@
+"""How good the labels are that were found for instances of an extreme multi-label problem.
+
+All measures take `found`, the labels found for each instance, best first and padded with -1, and
+`truth`, the labels that it has. A label counts once, however often it was found. A row of `found`
+that is shorter than k is taken to be padded.
+
+The conventions are those of pyxclib, the tool of the Extreme Classification Repository, except
+where a measure says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from irli.base.checks import as_array, check_float, check_int
+from irli.base.types import Sparse
+from irli.errors import InvalidParameter
+
+
+class _Answers(NamedTuple):
+    """What was found, compared with the truth."""
+
+    found: NDArray[np.int64]  # (n, width)
+    hits: NDArray[np.bool_]  # (n, width): found for the first time, and true
+    truth: Sparse  # (n, L), sorted, without zeros
+    wanted: NDArray[np.int64]  # (n,): how many labels each instance has
+
+
+def precision(found: ArrayLike, truth: Sparse, k: int) -> float:
+    """Precision@k: the share of the first `k` places that hold true labels.
+
+    Averaged over all instances: those without labels count as 0, and those with fewer than k labels
+    cannot reach 1.
+
+    Parameters
+    ----------
+    found : int array of shape (n, at least 1)
+    truth : sparse array of shape (n, L)
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0]])
+    >>> precision([[2, 3], [1, -1]], truth, k=2)
+    0.5
+    """
+    return _precision(_compare(found, truth), _depth(k))
+
+
+def precision_of_possible(found: ArrayLike, truth: Sparse, k: int) -> float:
+    """Hits among the first `k` as a share of the min(k, |y|) that an instance could have.
+
+    This is not precision@k, although some papers call it so: it is never lower and flatters
+    instances with few labels, where one hit may count as 1. Instances without labels are skipped.
+
+    Parameters
+    ----------
+    found : int array of shape (n, at least 1)
+    truth : sparse array of shape (n, L)
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0]])
+    >>> precision_of_possible([[2, 3], [1, -1]], truth, k=2)
+    0.75
+    """
+    answers, k = _compare(found, truth), _depth(k)
+    return _mean_share(answers, k, np.minimum(answers.wanted, k))
+
+
+def recall(found: ArrayLike, truth: Sparse, k: int) -> float:
+    """Share of an instance's labels that are among the first `k`, averaged over those with labels.
+
+    Unlike in pyxclib, instances without labels are skipped: there is nothing to recall.
+
+    Parameters
+    ----------
+    found : int array of shape (n, at least 1)
+    truth : sparse array of shape (n, L)
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    >>> recall([[2, 3], [1, -1], [0, 1]], truth, k=2)
+    0.75
+    """
+    answers = _compare(found, truth)
+    return _mean_share(answers, _depth(k), answers.wanted)
+
+
+def ndcg(found: ArrayLike, truth: Sparse, k: int) -> float:
+    """Discounted gain of the first `k` places as a share of the best that an instance allows.
+
+    A hit in place j, from 1, gains 1 / log2(j + 1); the best is to hit with all of the first
+    min(k, |y|). Averaged over all instances: those without labels count as 0, as in pyxclib.
+
+    Parameters
+    ----------
+    found : int array of shape (n, at least 1)
+    truth : sparse array of shape (n, L)
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[0, 0, 1, 0], [0, 1, 0, 0]])
+    >>> ndcg([[2, 3], [0, -1]], truth, k=2)
+    0.5
+    """
+    return _ndcg(_compare(found, truth), _depth(k))
+
+
+def inverse_propensity(
+    train_labels: Sparse, a: float = 0.55, b: float = 1.5
+) -> NDArray[np.float64]:
+    """Weights of labels, shape (L,): the rarer in training, the more a hit is worth.
+
+    1 + C * (n_l + b) ** -a with C = (ln N - 1) * (b + 1) ** a, for a label on n_l of N instances
+    (Jain, Prabhu, Varma 2016).
+
+    Parameters
+    ----------
+    train_labels : sparse array of shape (N, L)
+        At least three instances, or else rare labels would weigh less than frequent ones.
+    a, b : float
+        As customary: 0.5, 0.4 for the sets from Wikipedia; 0.6, 2.6 from Amazon; or the defaults.
+
+    Examples
+    --------
+    >>> inverse_propensity(sp.csr_array([[1, 0], [1, 1], [1, 0], [1, 0]]))
+    array([1.25037208, 1.38629436])
+    """
+    labels = _canonical(train_labels, "train_labels")
+    counts = np.bincount(labels.indices, minlength=labels.shape[1])
+    return inverse_propensity_of_counts(counts, labels.shape[0], a, b)
+
+
+def inverse_propensity_of_counts(
+    counts: NDArray[np.int64], rows: int, a: float = 0.55, b: float = 1.5
+) -> NDArray[np.float64]:
+    """The weights of `inverse_propensity` where only counts are known.
+
+    Parameters
+    ----------
+    counts : int array of shape (L,)
+        How many training instances have each label.
+    rows : int
+        How many training instances there are.
+
+    Examples
+    --------
+    >>> inverse_propensity_of_counts(np.array([4, 1]), rows=4)
+    array([1.25037208, 1.38629436])
+    """
+    a = check_float("a", a, at_least=0, owner="inverse_propensity")
+    b = check_float("b", b, at_least=0, owner="inverse_propensity")
+    if rows < 3:
+        raise InvalidParameter(
+            "The 'train_labels' parameter must have at least 3 rows, one for each instance. "
+            f"Got {rows} instead. Pass the labels of the whole training set."
+        )
+    if b == 0 and not np.all(counts):
+        raise InvalidParameter(
+            "The 'b' parameter of inverse_propensity must be above 0 where labels are not on any "
+            "training instance. Got 0 instead. Use 1.5."
+        )
+    weights: NDArray[np.float64] = 1 + (np.log(rows) - 1) * (b + 1) ** a * (counts + b) ** -a
+    return weights
+
+
+def propensity_scored_precision(
+    found: ArrayLike, truth: Sparse, weights: ArrayLike, k: int
+) -> float:
+    """Precision@k with hits weighted by label, as a share of the best that the truth allows.
+
+    The mean over all instances divided by the mean of their best values: a ratio of means.
+
+    Parameters
+    ----------
+    found : int array of shape (n, at least 1)
+    truth : sparse array of shape (n, L)
+    weights : array of shape (L,)
+        See `inverse_propensity`.
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[1, 1, 0], [0, 0, 1]])
+    >>> propensity_scored_precision([[1], [2]], truth, weights=[6, 2, 2], k=1)
+    0.5
+    """
+    return _propensity_scored(_compare(found, truth), as_array(weights, "weights"), _depth(k))
+
+
+def evaluate(
+    found: ArrayLike,
+    truth: Sparse,
+    train_labels: Sparse | None = None,
+    ks: Iterable[int] = (1, 3, 5),
+    a: float = 0.55,
+    b: float = 1.5,
+) -> dict[str, float]:
+    """Return P@k and nDCG@k for each of `ks`, and the recall of all that was found.
+
+    Parameters
+    ----------
+    found : int array of shape (n, width)
+    truth : sparse array of shape (n, L)
+    train_labels : sparse array of shape (N, L), optional
+        Adds PSP@k, see `inverse_propensity`, also for `a` and `b`.
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0]])
+    >>> evaluate([[2, 3, 0], [1, -1, -1]], truth, ks=[1])
+    {'P@1': 1.0, 'nDCG@1': 1.0, 'recall@3': 1.0}
+    """
+    answers = _compare(found, truth)
+    depths = [_depth(k) for k in ks]
+    scores = {f"P@{k}": _precision(answers, k) for k in depths}
+    scores |= {f"nDCG@{k}": _ndcg(answers, k) for k in depths}
+    if train_labels is not None:
+        weights = inverse_propensity(train_labels, a, b)
+        scores |= {f"PSP@{k}": _propensity_scored(answers, weights, k) for k in depths}
+    width = answers.found.shape[1]
+    scores[f"recall@{width}"] = _mean_share(answers, width, answers.wanted)
+    return scores
+
+
+def _precision(answers: _Answers, k: int) -> float:
+    return float(answers.hits[:, :k].sum() / (len(answers.hits) * k))
+
+
+def _mean_share(answers: _Answers, k: int, possible: NDArray[np.int64]) -> float:
+    """Mean of the hits among the first `k` over the `possible` ones, where there are any."""
+    some = answers.wanted > 0
+    if not some.any():
+        raise _no_labels()
+    return float((answers.hits[some, :k].sum(axis=1) / possible[some]).mean())
+
+
+def _ndcg(answers: _Answers, k: int) -> float:
+    gains = 1 / np.log2(np.arange(k) + 2)
+    hits = answers.hits[:, :k]
+    # An instance without labels has no hits: whatever it is divided by, it counts as 0.
+    best = np.cumsum(gains)[np.clip(answers.wanted, 1, k) - 1]
+    return float((hits @ gains[: hits.shape[1]] / best).mean())
+
+
+def _propensity_scored(answers: _Answers, weights: NDArray[Any], k: int) -> float:
+    truth = answers.truth
+    if weights.shape != (truth.shape[1],):
+        raise InvalidParameter(
+            f"The weights must have shape ({truth.shape[1]},), one for each label in the truth. "
+            f"Got shape {weights.shape} instead. Compute them from training labels of that width."
+        )
+    if truth.nnz == 0:
+        raise _no_labels()
+    gained = weights[answers.found[:, :k][answers.hits[:, :k]]].sum()
+    # The heaviest k labels of each row: sorted by row, then by weight, they come first.
+    values = weights[truth.indices]
+    rows = _row_of_entries(truth)
+    order = np.lexsort((-values, rows))
+    place = np.arange(truth.nnz) - truth.indptr[rows]
+    return float(gained / values[order][place < k].sum())
+
+
+def _compare(found: ArrayLike, truth: Sparse) -> _Answers:
+    true = _canonical(truth, "truth")
+    n, n_labels = true.shape
+    ids = _checked_found(found, n, n_labels)
+    # Each pair of an instance and a label is one number, and those of the truth are sorted.
+    true_keys = _row_of_entries(true) * n_labels + true.indices
+    keys = np.arange(n)[:, None] * n_labels + ids
+    place = np.searchsorted(true_keys, keys)
+    hits = (ids >= 0) & (place < true.nnz)
+    hits[hits] = true_keys[place[hits]] == keys[hits]
+    at = np.flatnonzero(hits)
+    _, first = np.unique(keys.ravel()[at], return_index=True)
+    hits[...] = False
+    hits.flat[at[first]] = True
+    return _Answers(ids, hits, true, np.diff(true.indptr).astype(np.int64))
+
+
+def _canonical(labels: Any, name: str) -> Sparse:
+    """Return `labels` with sorted entries, none of them twice or 0."""
+    sparse = bool(sp.issparse(labels))
+    if not sparse or len(labels.shape) != 2:
+        got = f"shape {labels.shape}" if sparse else type(labels).__name__
+        raise InvalidParameter(
+            f"The '{name}' parameter must be a sparse array of shape (n, L), instances by labels. "
+            f"Got {got} instead. Wrap a dense one: scipy.sparse.csr_array(y)."
+        )
+    matrix: Sparse = sp.csr_array(labels)
+    if not (matrix.has_canonical_format and matrix.data.all()):
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def _checked_found(found: ArrayLike, n: int, n_labels: int) -> NDArray[np.int64]:
+    ids = as_array(found, "found")
+    if ids.ndim != 2 or len(ids) != n or ids.size == 0 or ids.dtype.kind not in "iu":
+        raise InvalidParameter(
+            f"The 'found' parameter must hold integers of shape ({n}, at least 1), the labels "
+            f"found for each of at least one instance. Got {ids.dtype} of shape {ids.shape} "
+            "instead. Pad short rows with -1."
+        )
+    wrong = (ids < -1) | (ids >= n_labels)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InvalidParameter(
+            f"The 'found' parameter must hold labels in the range [0, {n_labels - 1}], or -1 as "
+            f"padding. Got {ids[row, column]} in row {row} instead. "
+            "Pass columns of the truth, not names."
+        )
+    return ids.astype(np.int64)
+
+
+def _row_of_entries(matrix: Sparse) -> NDArray[np.int64]:
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def _depth(k: int) -> int:
+    return check_int("k", k, at_least=1)
+
+
+def _no_labels() -> InvalidParameter:
+    return InvalidParameter(
+        "The 'truth' parameter must hold at least one label. "
+        "Got none instead. Check how it was loaded."
+    )

@@ -1,0 +1,56 @@
+"""Where labels lie: the mean of the rows that carry them, in a space of few dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.types import Rows, Sparse
+
+_POWER = 2  # iterations that sharpen the leading directions
+
+
+def embed_rows(rows: Rows, dim: int, seed: int) -> NDArray[np.float32]:
+    """Return the rows in at most `dim` leading directions (n, p); dense rows stay as they are.
+
+    A randomised singular value decomposition: a few products of the sparse matrix with thin ones.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> rows = sp.csr_array(np.eye(4, 50, dtype="f4"))
+    >>> embed_rows(rows, 3, seed=0).shape
+    (4, 3)
+    """
+    if isinstance(rows, np.ndarray):
+        return rows
+    rng = np.random.default_rng(seed)
+    dim = min(dim, *rows.shape)
+    thin = rng.standard_normal((rows.shape[1], dim), dtype=np.float32)
+    for _ in range(_POWER):
+        wide, _ = np.linalg.qr(rows @ thin)
+        thin, _ = np.linalg.qr(rows.T @ wide)
+    projected: NDArray[np.float32] = (rows @ thin).astype(np.float32)
+    return projected
+
+
+def average_profiles(places: NDArray[np.float32], labels: Sparse) -> NDArray[np.float32]:
+    """Return the direction of the mean row of each label (L, p); zeros for labels without rows.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> labels = sp.csr_array(np.array([[1, 0], [1, 0]], dtype="f4"))
+    >>> average_profiles(np.array([[3.0, 0.0], [0.0, 4.0]], dtype="f4"), labels)
+    array([[0.70710677, 0.70710677],
+           [0.        , 0.        ]], dtype=float32)
+    """
+    total = labels.T @ normalize(places)
+    return normalize(np.asarray(total, dtype=np.float32))
+
+
+def normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale to unit length; zeros stay."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = (vectors / np.where(length > 0, length, 1)).astype(np.float32)
+    return scaled

@@ -1,0 +1,194 @@
+"""The ranker: a linear classifier for each label, which orders the labels that the index found.
+
+Each is trained against the rows that are hard for it: those for which the index proposed the label
+wrongly, or near which it was right. Its small weights are dropped, and all are stored by feature,
+so that scoring a row reads only what belongs to the row's own features: three bytes a weight.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.threads import run_all
+from irli.base.types import Sparse
+from irli.engine.linear import (
+    RowLists,
+    TrainingRows,
+    count_packed,
+    pack_weights,
+    train_classifiers,
+    unpack_weights,
+)
+
+_PIECES = 16  # of the labels for each thread
+
+COST = 0.5  # of a violated margin against the size of the weights
+LEAST_PRUNE = 0.02  # what a weight must add to a usual row's margin to be kept, at least
+
+
+class Ranker(NamedTuple):
+    """Weights by feature, three bytes each.
+
+    Attributes
+    ----------
+    starts : int64 array of shape (D + 1,)
+        Where the weights of each feature start.
+    gaps : uint16 array of shape (weights,)
+        The label of each weight, as the distance from the one before it; of a feature's first
+        weight, from 0. Greater distances are bridged by weights of 0.
+    weights : int8 array of shape (weights,)
+        Whole numbers, of `scale` each.
+    scale, bias : float32 arrays of shape (L,)
+    """
+
+    starts: NDArray[np.int64]
+    gaps: NDArray[np.uint16]
+    weights: NDArray[np.int8]
+    scale: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+    @classmethod
+    def pack(cls, matrix: Sparse, bias: NDArray[np.float32]) -> Ranker:
+        """Return the ranker of the weights (D, L), a CSR with ascending columns.
+
+        Examples
+        --------
+        >>> matrix = sp.csr_array(np.array([[0, 0.5, -2.0]], dtype="f4"))
+        >>> ranker = Ranker.pack(matrix, np.zeros(3, dtype="f4"))
+        >>> ranker.gaps, ranker.weights
+        (array([1, 1], dtype=uint16), array([ 127, -127], dtype=int8))
+        >>> ranker.matrix().toarray()
+        array([[ 0. ,  0.5, -2. ]], dtype=float32)
+        """
+        starts = np.zeros(matrix.shape[0] + 1, dtype=np.int64)
+        labels = matrix.indices.astype(np.int32, copy=False)
+        data = matrix.data.astype(np.float32, copy=False)
+        indptr = matrix.indptr.astype(np.int64)
+        count_packed(indptr, labels, starts)
+        scale = np.zeros(len(bias), dtype=np.float32)
+        gaps = np.empty(starts[-1], dtype=np.uint16)
+        weights = np.empty(starts[-1], dtype=np.int8)
+        pack_weights(indptr, labels, data, scale, gaps, weights)
+        return cls(starts, gaps, weights, scale, bias)
+
+    def matrix(self) -> Sparse:
+        """Return the weights (D, L)."""
+        labels = np.empty(len(self.gaps), dtype=np.int32)
+        unpack_weights(self.starts, self.gaps, labels)
+        weights = self.weights * self.scale[labels]
+        shape = (len(self.starts) - 1, len(self.bias))
+        starts = self.starts.copy()  # `eliminate_zeros` writes, which a mapped array refuses
+        matrix: Sparse = sp.csr_array((weights, labels, starts), shape=shape)
+        matrix.eliminate_zeros()
+        return matrix
+
+    def prune(self, least: float, usual: NDArray[np.float32]) -> Ranker:
+        """Return the ranker without weights that add less than `least` to a usual row's margin.
+
+        `usual` are the values of the features there (D,), see `usual_values`.
+        """
+        matrix = self.matrix()
+        value = np.repeat(usual, np.diff(matrix.indptr))
+        matrix.data[np.abs(matrix.data) * value < least] = 0
+        matrix.eliminate_zeros()
+        return Ranker.pack(matrix, self.bias)
+
+    def margins(self, rows: Sparse) -> NDArray[np.float32]:
+        """Return the scores of all labels (n, L): for tests and small data."""
+        margins: NDArray[np.float32] = (rows @ self.matrix()).toarray() + self.bias
+        return margins
+
+
+def train_ranker(
+    rows: Sparse,
+    labels: Sparse,
+    negatives: Sparse,
+    *,
+    cost: float,
+    importance: NDArray[np.float32],
+    prune: float,
+    threads: int,
+    seed: int = 0,
+) -> Ranker:
+    """Train the classifiers of all labels.
+
+    Parameters
+    ----------
+    rows : CSR of shape (n, D)
+    labels : CSR of shape (n, L)
+        What each row carries.
+    negatives : CSR of shape (n, L)
+        What was proposed for each row; what it carries as well is no negative.
+    cost : float
+        How much a violated margin costs against the size of the weights.
+    importance : float32 array of shape (L,)
+        How much more a label's own rows cost.
+    prune : float
+        Weights that add less than this to the margin of a usual row are dropped.
+
+    Examples
+    --------
+    >>> rows = sp.csr_array(np.eye(4, dtype="f4"))
+    >>> labels = sp.csr_array(np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype="f4"))
+    >>> everything = sp.csr_array(np.ones((4, 2), dtype="f4"))
+    >>> ranker = train_ranker(rows, labels, everything, cost=1.0, importance=np.ones(2, "f4"),
+    ...                       prune=0.0, threads=1)
+    >>> ranker.margins(rows).argmax(axis=1)
+    array([0, 0, 1, 1])
+    """
+    positive = sp.csr_array(labels.T.tocsr())
+    negative = sp.csr_array(negatives.T.tocsr())
+    count, dim = positive.shape[0], rows.shape[1]
+    bias = np.zeros(count, dtype=np.float32)
+    pieces = np.linspace(0, count, min(count, threads * _PIECES) + 1).astype(np.int64)
+    found: list[Any] = [None] * (len(pieces) - 1)
+    data = TrainingRows(
+        rows.indptr, rows.indices, rows.data, _square_lengths(rows), usual_values(rows)
+    )
+
+    def piece(number: int) -> None:
+        found[number] = train_classifiers(
+            pieces[number],
+            pieces[number + 1],
+            data,
+            RowLists(positive.indptr, positive.indices),
+            RowLists(negative.indptr, negative.indices),
+            np.float32(cost),
+            importance,
+            np.float32(prune),
+            bias,
+            seed,
+        )
+
+    run_all([partial(piece, number) for number in range(len(found))], threads)
+    sizes, features, weights = (np.concatenate(part) for part in zip(*found, strict=True))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    by_label = sp.csr_array((weights, features, starts), shape=(count, dim))
+    return Ranker.pack(by_label.T.tocsr(), bias)
+
+
+def usual_values(rows: Sparse) -> NDArray[np.float32]:
+    """Return the root mean square of each feature's values (D,), over the rows that have it.
+
+    Examples
+    --------
+    >>> usual_values(sp.csr_array(np.array([[3.0, 0.0], [4.0, 0.0]], dtype="f4"))).round(2)
+    array([3.54, 0.  ], dtype=float32)
+    """
+    count = np.bincount(rows.indices, minlength=rows.shape[1])
+    total = np.bincount(rows.indices, weights=rows.data**2, minlength=rows.shape[1])
+    usual: NDArray[np.float32] = np.sqrt(total / np.maximum(count, 1)).astype(np.float32)
+    return usual
+
+
+def _square_lengths(rows: Sparse) -> NDArray[np.float32]:
+    """Return the squared length of each row (n,); the bias is a feature of value 1."""
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    total = 1 + np.bincount(row, weights=rows.data**2, minlength=rows.shape[0])
+    lengths: NDArray[np.float32] = total.astype(np.float32)
+    return lengths

@@ -1,0 +1,435 @@
+"""Text in, label names out: words as TF-IDF vectors, and names as columns."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.checks import check_choice, check_float, check_int
+from irli.base.types import Sparse
+from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+
+T = TypeVar("T")
+
+# From so many texts on, a word of a single text is left out, and a word of most texts.
+_MANY = 1_000
+_LARGE = 10_000
+_LARGE_SHARE = 0.3
+# "c++" and "c#" are words; the "#" in "page#top" is not part of one.
+_SUFFIX = r"(?:\+\+|#(?!\w))?"
+_ASCII_WORD = re.compile(rf"\w+{_SUFFIX}")
+
+
+class Vectorizer:
+    """Texts as TF-IDF vectors: (1 + ln tf) * (1 + ln((1 + n) / (1 + df))), of unit length.
+
+    A word is a run of letters and digits of any script, in lower case, with "++" or "#" at its
+    end: "C++", "python3" and "naïve" are words; "wi-fi" and "don't" are two words each.
+
+    Parameters
+    ----------
+    ngrams : int
+        Runs of up to so many words count as words of their own.
+    min_df : int, optional
+        Leave out words of fewer texts: 2 from 1000 texts on, and 1 (leave out none) below.
+    max_df : float, optional
+        Leave out words of more than this share of the texts: 0.3 from 10 000 texts on, and 1.0
+        (leave out none) below.
+
+    Attributes
+    ----------
+    words : list of str
+        What each of the D columns stands for, sorted.
+    idf : float32 array of shape (D,)
+
+    Examples
+    --------
+    >>> vectorizer = Vectorizer().fit(["Learn C++", "learn python3"])
+    >>> vectorizer.words
+    ['c++', 'learn', 'python3']
+    >>> vectorizer.transform(["C++, Python3 or Rust?", ""]).toarray().round(3)
+    array([[0.707, 0.   , 0.707],
+           [0.   , 0.   , 0.   ]], dtype=float32)
+    """
+
+    def __init__(
+        self, *, ngrams: int = 1, min_df: int | None = None, max_df: float | None = None
+    ) -> None:
+        if min_df is not None:
+            min_df = check_int("min_df", min_df, at_least=1, owner="Vectorizer")
+        if max_df is not None:
+            max_df = check_float("max_df", max_df, at_least=0, at_most=1, owner="Vectorizer")
+        self.ngrams = check_int("ngrams", ngrams, at_least=1, owner="Vectorizer")
+        self.min_df, self.max_df = min_df, max_df
+        self.words: list[str] = []
+        self.idf: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        self._model: Any = None
+
+    def fit(self, texts: Iterable[str]) -> Vectorizer:
+        """Learn the words of `texts` and their weights."""
+        given = _as_strings(texts, "texts", "fit")
+        many, large = len(given) >= _MANY, len(given) >= _LARGE
+        try:
+            model = self._learned(given, 2 if many else 1, _LARGE_SHARE if large else 1.0)
+        except InvalidParameter:
+            # Every word is rare or common: then the usual limits are not for these texts.
+            model = self._learned(given, 1, 1.0)
+        self.words, self.idf = model.get_feature_names_out().tolist(), model.idf_
+        self._model = None
+        return self
+
+    def _learned(self, texts: list[str], min_df: int, max_df: float) -> Any:
+        """Return scikit-learn's model of the texts, with these limits where the user set none."""
+        min_df = self.min_df or min_df
+        max_df = max_df if self.max_df is None else self.max_df
+        model = _tfidf(self.ngrams, min_df=min_df, max_df=max_df)
+        try:
+            return model.fit(texts)
+        except ValueError as error:
+            raise InvalidParameter(
+                f"The 'texts' parameter of fit must have a word, in at least {min_df} and at most "
+                f"{max_df:.0%} of the texts. Got {len(texts)} texts without one. "
+                "Check what was read, or set min_df=1 and max_df=1."
+            ) from error
+
+    def transform(self, texts: Iterable[str]) -> Sparse:
+        """Return the vectors of `texts`, of shape (n, D); a text without known words has none."""
+        self._check_fitted()
+        given = _as_strings(texts, "texts", "transform")
+        if not given:  # which scikit-learn refuses
+            return sp.csr_array(np.empty((0, len(self.words)), dtype=np.float32))
+        if self._model is None:
+            self._model = _tfidf(self.ngrams, vocabulary=self.words)
+            self._model.idf_ = self.idf
+        return sp.csr_array(self._model.transform(given))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return all there is to save: plain JSON, and arrays of numbers.
+
+        Examples
+        --------
+        >>> meta, arrays = Vectorizer().fit(["one", "two"]).state()
+        >>> sorted(arrays)
+        ['idf', 'words', 'words_offsets']
+        >>> Vectorizer.from_state(meta, arrays).words
+        ['one', 'two']
+        """
+        self._check_fitted()
+        meta = {"ngrams": self.ngrams, "min_df": self.min_df, "max_df": self.max_df}
+        return meta, {"idf": self.idf, **_packed("words", self.words)}
+
+    @classmethod
+    def from_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Vectorizer:
+        """Make the vectorizer whose `state` this is; further arrays may be among them."""
+        try:
+            made = cls(ngrams=meta["ngrams"], min_df=meta["min_df"], max_df=meta["max_df"])
+            idf = np.array(arrays["idf"])
+        except (KeyError, InvalidParameter) as error:
+            raise _damaged(f"its settings or arrays lack or misstate something: {error}") from error
+        words = _unpacked("words", arrays)
+        if not words or len(set(words)) != len(words):
+            raise _damaged(f"its {len(words)} words must be distinct, and at least one")
+        if idf.dtype != np.float32 or idf.shape != (len(words),) or not np.isfinite(idf).all():
+            raise _damaged(
+                f"'idf' must be finite float32 of shape ({len(words)},), one for each word, and is "
+                f"{idf.dtype} of shape {idf.shape}"
+            )
+        made.words, made.idf = words, idf
+        return made
+
+    def _check_fitted(self) -> None:
+        if not self.words:
+            raise NotFitted("This Vectorizer is not fitted yet. Call fit(texts) first.")
+
+
+class Names:
+    """Distinct names of labels: from names to ids (their positions) and back.
+
+    Examples
+    --------
+    >>> names = Names.of(["cat", "dog", "bird"])
+    >>> names.ids(["bird", "cat"])
+    array([2, 0])
+    >>> names[1], len(names), "fish" in names
+    ('dog', 3, False)
+    """
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        self._ids = ids
+        self._names = list(ids)
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Names:
+        """Number the names in the order given; none may come twice."""
+        ids: dict[str, int] = {}
+        for place, name in enumerate(_as_strings(names, "names", "Names.of")):
+            first = ids.setdefault(name, place)
+            if first != place:
+                raise InvalidParameter(
+                    "The 'names' parameter of Names.of must not hold a name twice. "
+                    f"Got {name!r} at {first} and {place}. Drop one, or pass sorted(set(names))."
+                )
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidParameter(
+                    "The 'names' parameter of Names.of must hold names that UTF-8 can write. "
+                    f"Got {name!r} at {place}: {error.reason}. Repair that name."
+                ) from error
+        return cls(ids)
+
+    @classmethod
+    def among(cls, lists: Iterable[Iterable[str]]) -> Names:
+        """Number all names that are in the lists, sorted; each may come often.
+
+        Examples
+        --------
+        >>> list(Names.among([["dog", "cat"], [], ["dog"]]))
+        ['cat', 'dog']
+        """
+        must = "The 'lists' parameter of Names.among must hold lists of strings."
+        found: set[str] = set()
+        for row, names in enumerate(_as_list(lists, must)):
+            found.update(_as_strings(names, f"lists[{row}]", "Names.among"))
+        return cls.of(sorted(found))
+
+    def ids(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """Return the id of each of `names`, which must all be known."""
+        wanted = _as_strings(names, "names", "ids")
+        for name in wanted:
+            if name not in self:
+                raise InvalidParameter(
+                    f"The 'names' parameter of ids must hold some of the {len(self)} known names. "
+                    f"Got {name!r} instead. Check its spelling and case, or leave it out."
+                )
+        return np.array([self._ids[name] for name in wanted], dtype=np.int64)
+
+    def __getitem__(self, id: int) -> str:
+        # -1 is "no label" in results: taking it for the last one would be a wrong answer.
+        if not 0 <= id < len(self):
+            raise IndexError(f"There is no label {id}: ids go from 0 to {len(self) - 1}.")
+        return self._names[id]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ids
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the names as two arrays, "names" and "names_offsets"."""
+        return _packed("names", self._names)
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]]) -> Names:
+        """Make the names whose `state` this is; further arrays may be among them."""
+        try:
+            return cls.of(_unpacked("names", arrays))
+        except InvalidParameter as error:
+            raise _damaged(str(error)) from error
+
+
+def label_matrix(lists: Iterable[Iterable[str]], names: Names, unknown: str = "error") -> Sparse:
+    """Return 1 where a text has a label, as float32 of shape (n, L).
+
+    Parameters
+    ----------
+    lists : the labels of each of n texts
+        A label that comes twice counts once.
+    names : Names
+        The L labels that there are.
+    unknown : {"error", "skip"}
+        What to do with labels that `names` does not have.
+
+    Examples
+    --------
+    >>> label_matrix([["b"], [], ["b", "a"]], Names.of(["a", "b"])).toarray()
+    array([[0., 1.],
+           [0., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    skip = check_choice("unknown", unknown, ("error", "skip"), owner="label_matrix") == "skip"
+    columns: list[int] = []
+    ends = [0]
+    for row, given in enumerate(lists):
+        labels = dict.fromkeys(_as_strings(given, f"lists[{row}]", "label_matrix"))
+        known = [names._ids[label] for label in labels if label in names]
+        if len(known) < len(labels) and not skip:
+            label = next(label for label in labels if label not in names)
+            raise InvalidParameter(
+                "The 'lists' parameter of label_matrix must hold labels that 'names' has. "
+                f"Got {label!r} in row {row}. Add it to the names, or pass unknown='skip'."
+            )
+        columns.extend(sorted(known))
+        ends.append(len(columns))
+    ones = np.ones(len(columns), dtype=np.float32)
+    return sp.csr_array((ones, columns, ends), shape=(len(ends) - 1, len(names)))
+
+
+class TextRows(NamedTuple):
+    """Texts and their labels as matrices, and what made them."""
+
+    rows: Sparse
+    labels: Sparse
+    vectorizer: Vectorizer
+    names: Names
+
+
+def vectorize_texts(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> TextRows:
+    """Learn the words of texts and the names of labels, and turn both into numbers.
+
+    Examples
+    --------
+    >>> made = vectorize_texts(["meow", "woof woof"], [["cat"], []])
+    >>> made.rows.shape, made.labels.shape
+    ((2, 2), (2, 1))
+    """
+    if len(texts) != len(labels):
+        raise InvalidParameter(
+            f"The 'labels' parameter of fit_text must have a list for each of {len(texts)} texts. "
+            f"Got {len(labels)} instead. Pass an empty list where there is none."
+        )
+    names = Names.among(labels)
+    vectorizer = Vectorizer().fit(texts)
+    return TextRows(vectorizer.transform(texts), label_matrix(labels, names), vectorizer, names)
+
+
+def name_labels(
+    scores: NDArray[np.float32], labels: NDArray[np.int64], names: Names
+) -> list[list[tuple[str, float]]]:
+    """Return the name and the score of each label that was found, leaving out the padding.
+
+    Examples
+    --------
+    >>> name_labels(np.array([[0.5, -np.inf]]), np.array([[1, -1]]), Names.of(["a", "b"]))
+    [[('b', 0.5)]]
+    """
+    return [
+        [(names[id], score) for id, score in zip(*row, strict=True) if id >= 0]
+        for row in zip(labels.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def extend_names(
+    known: Names | None, names: Iterable[str] | None, count: int, owner: str
+) -> Names | None:
+    """Return the names of known labels and of `count` further ones: of all labels, or of none.
+
+    Examples
+    --------
+    >>> list(extend_names(Names.of(["cat"]), ["dog", "bird"], 2, "add_labels"))
+    ['cat', 'dog', 'bird']
+    """
+    if names is None and (known is None or count == 0):
+        return known
+    if known is None:
+        raise InvalidParameter(
+            f"The 'names' parameter of {owner} must be left out for an index whose labels have no "
+            "names. Got some instead. Pass the names of all labels to fit."
+        )
+    if names is None:
+        raise InvalidParameter(
+            f"The 'names' parameter of {owner} must name the {count} new labels, since all others "
+            "have names. Got None instead. Pass a list of strings."
+        )
+    new = list(Names.of(names))
+    if len(new) != count:
+        raise InvalidParameter(
+            f"The 'names' parameter of {owner} must have a name for each of {count} labels. "
+            f"Got {len(new)} instead. Pass them in the order of the columns of Y."
+        )
+    return Names.of([*known, *new])
+
+
+def _tfidf(ngrams: int, **settings: Any) -> Any:
+    try:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"Turning texts into vectors needs {error.name}, which is not installed. "
+            "Install it with: pip install 'irli[text]'"
+        ) from error
+    return TfidfVectorizer(
+        tokenizer=_words,
+        token_pattern=None,
+        lowercase=False,
+        ngram_range=(1, ngrams),
+        sublinear_tf=True,
+        dtype=np.float32,
+        **settings,
+    )
+
+
+def _words(text: str) -> list[str]:
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    return _unicode_word().findall(unicodedata.normalize("NFKC", text).lower())
+
+
+@cache
+def _unicode_word() -> re.Pattern[str]:
+    # \w has no vowel signs and accents, and so would cut most words of Hindi or Tamil in pieces.
+    signs = map(chr, range(0x300, 0x20000))
+    marks = "".join(sign for sign in signs if unicodedata.category(sign).startswith("M"))
+    return re.compile(rf"\w[\w{marks}]*{_SUFFIX}")
+
+
+def _as_list(values: Iterable[T], must: str) -> list[T]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidParameter(
+            f"{must} Got {type(values).__name__} instead. Put a single one into a list."
+        )
+    return list(values)
+
+
+def _as_strings(values: Iterable[str], name: str, owner: str) -> list[str]:
+    must = f"The '{name}' parameter of {owner} must be a list of strings."
+    strings = _as_list(values, must)
+    for row, value in enumerate(strings):
+        if not isinstance(value, str):
+            raise InvalidParameter(
+                f"{must} Got {type(value).__name__} at {row} instead. Use '' where there is none."
+            )
+    return strings
+
+
+def _packed(name: str, strings: list[str]) -> dict[str, NDArray[Any]]:
+    """Return the strings as UTF-8 bytes, one after the other, and where each begins and ends."""
+    encoded = [string.encode() for string in strings]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return {name: np.frombuffer(b"".join(encoded), np.uint8), f"{name}_offsets": offsets}
+
+
+def _unpacked(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    try:
+        text, offsets = arrays[name], arrays[f"{name}_offsets"]
+    except KeyError as error:
+        raise _damaged(f"the array {error} is missing") from error
+    whole = text.dtype == np.uint8 and text.ndim == 1
+    if not (whole and offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets)):
+        raise _damaged(f"'{name}' must be bytes, and '{name}_offsets' integers")
+    bounds = offsets.tolist()
+    if bounds[0] != 0 or bounds[-1] != len(text) or any(a > b for a, b in pairwise(bounds)):
+        raise _damaged(f"'{name}_offsets' must rise from 0 to {len(text)}")
+    content = text.tobytes()
+    try:
+        return [content[start:end].decode() for start, end in pairwise(bounds)]
+    except UnicodeDecodeError as error:
+        raise _damaged(f"'{name}' must be UTF-8 ({error})") from error
+
+
+def _damaged(what: str) -> FormatError:
+    return FormatError(
+        f"The saved text model is damaged: {what}. Restore it from a copy or build it again."
+    )

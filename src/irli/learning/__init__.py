@@ -1,0 +1,55 @@
+"""Algorithm 1: from a problem to routers and partitions. The only room that imports torch.
+
+torch is imported when learning begins, so that a process that only searches never loads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from irli.base.recipe import Recipe
+from irli.errors import InvalidParameter, MissingDependency
+from irli.learning.options import LearnOptions
+from irli.learning.problem import Problem
+from irli.learning.repetition import Repetition
+
+
+def learn(
+    problem: Problem,
+    recipe: Recipe,
+    options: LearnOptions | None = None,
+    start: list[Repetition] | None = None,
+) -> list[Repetition]:
+    """Learn R repetitions of a problem, each a router and its partition.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Resolved for the problem.
+    start : list of Repetition, optional
+        Where to go on from, instead of beginning anew.
+    """
+    options = options or LearnOptions()
+    learned: list[Repetition] = load_runs(options.device).learn(problem, recipe, options, start)
+    return learned
+
+
+def load_runs(device: str = "cpu") -> Any:
+    """Return the module `irli.learning.runs`, if torch is installed and can use `device`."""
+    try:
+        import torch
+
+        from irli.learning import runs
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"Learning an index needs {error.name}, which is not installed. "
+            "Install it with: pip install 'irli[train]'"
+        ) from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidParameter(
+            "The 'device' parameter of fit must be one that torch can use here. "
+            f"Got '{device}' instead: {str(error).splitlines()[0]} Leave it out for the cpu."
+        ) from error
+    return runs

@@ -1,0 +1,197 @@
+"""Which buckets suit an item: the label affinity of section 3.2, by both definitions and mixed.
+
+Definition 2 is the router's score of the item itself, f(item). Definition 1 sums f over the queries
+that want the item. Only the best buckets of each f are kept, so that no N x B array is needed. An
+item whose best buckets are full has further ones ranked for it.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from irli.base.recipe import Recipe
+from irli.base.threads import run_all
+from irli.base.types import Sparse
+from irli.engine.affinity import BestBuckets, Others, Wanting, rank_buckets
+from irli.engine.top_k import SCORES
+from irli.learning.batches import Inputs
+from irli.learning.network import RouterNetwork
+from irli.learning.sizes import bucket_dtype, count_kept_buckets
+from irli.learning.torch_topk import log_sums, top_k
+
+_BLOCK = 2048  # queries scored at once for items without vectors
+_PART = 128  # items for a thread at a time
+_NO_OTHERS = Others(np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32))
+_FEW = 4  # queries that rank further buckets for an item without a vector
+_ITEM_WEIGHT = 3.0  # f of the item itself counts like three queries that want it
+
+Floats = NDArray[np.float32]
+Best = tuple[NDArray[np.int32], Floats]
+
+
+class Affinity:
+    """A `partition.Ranking` of buckets by a network that is being trained.
+
+    Parameters
+    ----------
+    network : RouterNetwork
+    head : int
+        Which of its routers.
+    points : Inputs of length a
+        All points that the router scores: `Problem.scored_points`.
+    wanted_by : CSR array of shape (N, a)
+        The weight with which each of them, as a query, wants each item.
+    items_are_queries : bool
+        Whether the first N points are the items.
+    """
+
+    def __init__(
+        self,
+        network: RouterNetwork,
+        head: int,
+        points: Inputs,
+        wanted_by: Sparse,
+        recipe: Recipe,
+        items_are_queries: bool = True,
+    ) -> None:
+        self.network, self.head = network, head
+        self.points, self.items_are_queries = points, items_are_queries
+        self.probe_cut = recipe.probe_cut
+        items = wanted_by.shape[0]
+        self.held = np.full(items, -1, dtype=np.int32)
+        by_item = recipe.affinity != "queries" and items_are_queries
+        self.item_weight = np.full(items, _ITEM_WEIGHT if by_item else 0.0, dtype=np.float32)
+        if recipe.affinity == "item":
+            wanted_by = 0 * wanted_by
+            wanted_by.eliminate_zeros()
+        self.wanted_by = wanted_by
+        self.best = self._find_best(recipe.normalize_affinity, recipe.choices)
+        if items_are_queries:  # an item that no query wants is ranked by itself
+            self.item_weight[np.diff(wanted_by.indptr) == 0] = _ITEM_WEIGHT
+
+    def complementing(self, held: NDArray[np.int32]) -> Affinity:
+        """Rank second buckets: what counts are the queries that would miss the item in `held`."""
+        other = copy(self)
+        other.held = held
+        return other
+
+    def __call__(
+        self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
+    ) -> Best:
+        """Return the best buckets (n, count) of `items`, and how far the best one leads."""
+        best = np.empty((len(items), count), dtype=np.int32)
+        lead = np.empty(len(items), dtype=np.float32)
+        buckets = np.arange(self.network.buckets) if among is None else among
+        if among is None and count <= self.best.buckets.shape[1]:
+            self._rank(items, buckets, _NO_OTHERS, best, lead)
+        else:
+            size = max(1, SCORES // self.network.buckets)
+            for start in range(0, len(items), size):
+                part = slice(start, start + size)
+                others = self._rank_others(items[part], buckets, count)
+                self._rank(items[part], buckets, others, best[part], lead[part])
+        return best, lead
+
+    def _rank(
+        self,
+        items: NDArray[np.int64],
+        buckets: NDArray[np.int64],
+        others: Others,
+        best: NDArray[np.int32],
+        lead: Floats,
+    ) -> None:
+        """Write the ranking of `items`, on all threads."""
+        allowed = np.zeros(self.network.buckets, dtype=np.bool_)
+        allowed[buckets] = True
+        wanting = Wanting(self.wanted_by.indptr, self.wanted_by.indices, self.wanted_by.data)
+
+        def rank(start: int) -> None:
+            part = slice(start, start + _PART)
+            rank_buckets(
+                items[part],
+                allowed,
+                Others(others.buckets[part], others.suits[part]),
+                self.held,
+                self.item_weight,
+                wanting,
+                self.best,
+                best[part],
+                lead[part],
+            )
+            lonely = best[part][:, 0] < 0
+            if lonely.any():  # no query wants them: any bucket will do
+                shape = (int(lonely.sum()), len(buckets))
+                anywhere = np.random.default_rng(items[part][lonely]).random(shape).argsort(axis=1)
+                there = min(best.shape[1], len(buckets))
+                best[start : start + _PART, :there][lonely] = buckets[anywhere[:, :there]]
+
+        jobs = [partial(rank, start) for start in range(0, len(items), _PART)]
+        run_all(jobs, torch.get_num_threads())
+
+    @torch.no_grad()
+    def _find_best(self, normalize: bool, choices: int) -> BestBuckets:
+        """Return the best buckets of f for each point, and how likely each is probed."""
+        buckets = self.network.buckets
+        kept = min(count_kept_buckets(len(self.points), choices), buckets)
+        best = np.empty((len(self.points), kept), dtype=bucket_dtype(buckets))
+        chance = np.empty((len(self.points), kept), dtype=np.float32)
+        marginal = torch.zeros(buckets, device=self.network.device)
+        for part, block in self.points.blocks(max(1, SCORES // buckets)):
+            logits = self.network.score(block.to(self.network.device), self.head)
+            total = log_sums(logits)
+            values, places = top_k(logits, kept)
+            best[part] = places.cpu().numpy()
+            chance[part] = self._to_chance((values - total).exp()).cpu().numpy()
+            if normalize:
+                marginal += self._to_chance((logits - total).exp_()).sum(dim=0)
+        if not normalize:
+            return BestBuckets(best, chance, np.ones(buckets, dtype=np.float32))
+        # Compared with the mean: a young network scores the same few buckets highest for all.
+        mean = marginal.cpu().numpy() / len(self.points)
+        return BestBuckets(best, chance, (1 / np.maximum(mean, 1e-12)).astype(np.float32))
+
+    @torch.no_grad()
+    def _rank_others(
+        self, items: NDArray[np.int64], buckets: NDArray[np.int64], count: int
+    ) -> Others:
+        """Return the best of these buckets for some items by f alone."""
+        suit = self._score_suits(items, buckets)
+        values, places = top_k(suit, min(count, len(buckets)))
+        values /= values[:, :1].clamp(min=1e-30)
+        return Others(buckets[places.numpy()].astype(np.int32), values.numpy())
+
+    def _score_suits(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Tensor:
+        """Return how well these buckets suit some items by f alone (n, buckets)."""
+        if self.items_are_queries:
+            logits = self._score(items)[:, buckets]
+            return (logits - logits.amax(dim=1, keepdim=True)).exp_()
+        csr = self.wanted_by
+        few = np.minimum(np.diff(csr.indptr)[items], _FEW)
+        entry = np.concatenate(
+            [np.arange(s, s + n) for s, n in zip(csr.indptr[items], few, strict=True)]
+        ).astype(np.int64)
+        item = np.repeat(np.arange(len(items)), few)
+        # For an item that no query wants any bucket will do: random numbers below any chance.
+        suit = np.random.default_rng(items).random((len(items), len(buckets)), np.float32)
+        suit *= np.float32(1e-6)
+        for start in range(0, len(entry), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            scores = self._score(csr.indices[entry[part]].astype(np.int64))
+            np.add.at(suit, item[part], self._to_chance(torch.softmax(scores, dim=1))[:, buckets])
+        return torch.from_numpy(suit)
+
+    def _score(self, points: NDArray[np.int64]) -> Tensor:
+        batch = self.points.take(points).to(self.network.device)
+        return self.network.score(batch, self.head).cpu()
+
+    def _to_chance(self, probability: Tensor) -> Tensor:
+        """Return the chance of being probed, when the threshold lies about `probe_cut`."""
+        if self.probe_cut == 0:
+            return probability
+        return probability / (probability + self.probe_cut)

@@ -1,0 +1,89 @@
+"""Queries as the networks take them: dense rows as a tensor, sparse rows as bags of features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from irli.base.memory import release_pages
+from irli.base.types import Rows
+
+
+class Bag(NamedTuple):
+    """A batch of sparse rows, as an embedding bag takes it: never a dense (n, d)."""
+
+    features: Tensor  # (non-zeros,): which
+    values: Tensor  # (non-zeros,): how much
+    offsets: Tensor  # (n,): where each row starts
+
+    def to(self, device: torch.device) -> Bag:
+        """Move to a device."""
+        return Bag(*(part.to(device) for part in self))
+
+
+Batch: TypeAlias = "Tensor | Bag"
+
+
+class Inputs:
+    """Rows of either kind, from which batches are taken.
+
+    Dense rows may come in two arrays, one after the other.
+
+    Examples
+    --------
+    >>> rows = Inputs(sp.csr_array(np.array([[0.0, 2.0], [3.0, 0.0]], dtype="f4")))
+    >>> rows.take(np.array([1])).features
+    tensor([0])
+    >>> len(rows), rows.sparse
+    (2, True)
+    """
+
+    def __init__(self, rows: Rows, more: NDArray[np.float32] | None = None) -> None:
+        self.sparse = sp.issparse(rows)
+        self.rows: Any = rows
+        self.more = more  # dense rows that follow: a mapped file is never copied as a whole
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0]) + (0 if self.more is None else len(self.more))
+
+    def take(self, rows: NDArray[np.int64]) -> Batch:
+        """Return the batch of some rows."""
+        if not self.sparse:
+            return torch.from_numpy(self._dense(rows))
+        part = self.rows[rows]
+        return Bag(
+            torch.from_numpy(part.indices.astype(np.int64)),
+            torch.from_numpy(part.data.astype(np.float32)),
+            torch.from_numpy(part.indptr[:-1].astype(np.int64)),
+        )
+
+    def _dense(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self.more is None:
+            return np.asarray(self.rows[rows])
+        here = rows < len(self.rows)
+        dense = np.empty((len(rows), self.rows.shape[1]), dtype=np.float32)
+        dense[here] = self.rows[rows[here]]
+        dense[~here] = self.more[rows[~here] - len(self.rows)]
+        return dense
+
+    def blocks(self, size: int) -> Iterator[tuple[slice, Batch]]:
+        """Go through all rows in blocks."""
+        for start in range(0, len(self), size):
+            part = slice(start, min(start + size, len(self)))
+            yield part, self.take(np.arange(part.start, part.stop))
+            release_pages(self.rows)
+
+
+def with_noise(batch: Batch, noise: float) -> Batch:
+    """Blur dense queries, so that the router learns regions and not points."""
+    if isinstance(batch, Bag) or noise == 0:
+        return batch
+    length = batch.norm(dim=1, keepdim=True) / batch.shape[1] ** 0.5
+    blurred: Tensor = batch + noise * length * torch.randn_like(batch)
+    return blurred

@@ -1,0 +1,124 @@
+"""Checkpoints: finished repetitions as files, found again by what they were learned from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from irli.base.files import write_atomically
+from irli.base.recipe import Recipe
+from irli.base.types import StrPath
+from irli.engine.router import Router
+from irli.errors import FormatError
+from irli.learning.partition import Partition
+from irli.learning.problem import Problem
+from irli.learning.repetition import Repetition, group_repetitions
+
+log = logging.getLogger(__name__)
+
+_TRUNK = ("project", "shift")  # the same arrays in all routers of a group
+
+
+class Checkpoint:
+    """A folder of finished repetitions.
+
+    Parameters
+    ----------
+    folder : path, optional
+        None keeps nothing.
+    mark : str
+        Identifies problem and recipe: files with another mark are not used.
+    """
+
+    def __init__(self, folder: StrPath | None, mark: str) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.mark = mark
+
+    def save(self, numbers: list[int], group: list[Repetition]) -> None:
+        """Write a group of repetitions that was learned together."""
+        if self.folder is None:
+            return
+        arrays: dict[str, Any] = {"mark": np.array(self.mark)}
+        for place, repetition in enumerate(group):
+            for name, value in repetition.router._asdict().items():
+                if place == 0 or name not in _TRUNK:
+                    arrays[f"{place}.router.{name}"] = value
+            history = json.dumps(repetition.history).encode()
+            arrays[f"{place}.history"] = np.frombuffer(history, dtype=np.uint8)
+            arrays[f"{place}.assignment"] = repetition.partition.assignment
+        with write_atomically(self.folder, _file(self.folder, numbers).name) as file:
+            np.savez(file, **arrays)
+
+    def load(self, numbers: list[int]) -> list[Repetition] | None:
+        """Read a group; None if it is not there, damaged, or of another problem or recipe."""
+        if self.folder is None:
+            return None
+        path = _file(self.folder, numbers)
+        try:
+            return self._read(path, len(numbers))
+        except FileNotFoundError:
+            return None
+        except (BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
+            log.warning("%s is damaged and is learned again: %s", path, error)
+            return None
+
+    def load_all(self, recipe: Recipe, before: int | None = None) -> list[Repetition]:
+        """Read all repetitions, or those before one; each must be there."""
+        done: list[Repetition] = []
+        for numbers in group_repetitions(recipe):
+            if before is not None and numbers[0] >= before:
+                break
+            group = self.load(numbers)
+            if group is None:
+                raise FormatError(
+                    f"{_file(self.folder or Path(), numbers)} must hold a finished repetition. It "
+                    "is missing, damaged or of another build. Start the build again: it learns "
+                    "what is missing."
+                )
+            done += group
+        return done
+
+    def _read(self, path: Path, count: int) -> list[Repetition] | None:
+        group = []
+        with np.load(path, allow_pickle=False) as saved:
+            if "mark" not in saved or str(saved["mark"]) != self.mark:
+                return None
+            fields: dict[str, Any] = {}
+            for place in range(count):
+                names = [n for n in Router._fields if place == 0 or n not in _TRUNK]
+                fields |= {name: saved[f"{place}.router.{name}"] for name in names}
+                fields["linear"] = int(fields["linear"])
+                router = Router(**fields)
+                history = json.loads(saved[f"{place}.history"].tobytes())
+                partition = Partition(router.buckets, saved[f"{place}.assignment"])
+                group.append(Repetition(router, partition, history))
+        return group
+
+
+@contextmanager
+def open_checkpoint(
+    folder: StrPath | None, problem: Problem, recipe: Recipe, *, needed: bool
+) -> Iterator[Checkpoint]:
+    """Open the checkpoint of a problem; where one is needed and none given, a temporary one."""
+    if folder is None and not needed:
+        yield Checkpoint(None, "")
+        return
+    mark = problem.fingerprint(recipe)
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        yield Checkpoint(folder, mark)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Checkpoint(temporary, mark)
+
+
+def _file(folder: Path, numbers: list[int]) -> Path:
+    return folder / f"repetition-{numbers[0]:04d}.npz"

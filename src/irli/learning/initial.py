@@ -1,0 +1,76 @@
+"""Where learning begins: the first partition of a repetition, and its untrained network."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from irli.base.memory import release_pages
+from irli.base.recipe import Recipe
+from irli.engine.hashing import UniversalHash
+from irli.engine.top_k import SCORES
+from irli.learning.kmeans import kmeans, nearest_centroids
+from irli.learning.network import RouterNetwork
+from irli.learning.partition import Partition, assign_bounded, bucket_capacity
+from irli.learning.problem import Problem
+
+
+def make_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
+    """Return an untrained network for `heads` repetitions."""
+    queries = problem.queries
+    dim, sparse = queries.shape[1], not isinstance(queries, np.ndarray)
+    network = RouterNetwork(dim, recipe.linear, recipe.hidden, recipe.buckets, heads, sparse)
+    network.standardize(problem.items if problem.items_are_queries else queries)
+    return network
+
+
+def make_first_partition(
+    items: NDArray[np.float32], recipe: Recipe, number: int, rng: np.random.Generator
+) -> tuple[Partition, Tensor | None]:
+    """Return the first partition of repetition `number`, and the centroids that it comes from.
+
+    A 2-universal hash (section 3.1), one bucket for each item, or bounded k-means buckets.
+    """
+    count = len(items)
+    if recipe.start == "hash":
+        hashed = UniversalHash(recipe.buckets, seed=recipe.seed * 10_007 + number)
+        return Partition(recipe.buckets, hashed(np.arange(count))[:, None]), None
+    if recipe.start == "one-per-item":
+        return Partition(count, np.arange(count, dtype=np.int32)[:, None]), None
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    centroids = kmeans(items, recipe.buckets, generator)
+    return _assign_nearest(items, centroids, recipe), centroids
+
+
+def limit_load(items: int, recipe: Recipe) -> int:
+    """Return how many items a bucket may hold under the recipe."""
+    return bucket_capacity(items * recipe.buckets_per_item, recipe.buckets, recipe.slack)
+
+
+def _assign_nearest(vectors: NDArray[np.float32], centroids: Tensor, recipe: Recipe) -> Partition:
+    size = max(1, SCORES // len(centroids))
+
+    def rank(
+        items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        buckets = np.arange(len(centroids)) if among is None else among
+        chosen = centroids if among is None else centroids[among]
+        there = min(count, len(chosen))
+        best = np.full((len(items), count), -1, dtype=np.int32)
+        lead = np.empty(len(items), dtype=np.float32)
+        for start in range(0, len(items), size):
+            part = slice(start, start + size)
+            points = torch.from_numpy(np.asarray(vectors[items[part]]))
+            places, values = nearest_centroids(points, chosen, there)
+            best[part, :there] = buckets[places.numpy()]
+            lead[part] = values[:, 0] - values[:, min(1, there - 1)]
+            release_pages(vectors)
+        return best, lead
+
+    loads = np.zeros(len(centroids), dtype=np.int64)
+    chosen = assign_bounded(
+        rank, len(vectors), limit_load(len(vectors), recipe), recipe.choices, loads
+    )
+    return Partition(len(centroids), chosen[:, None])

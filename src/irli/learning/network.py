@@ -1,0 +1,228 @@
+"""The router while it learns: a small torch module, its warm start, and its losses."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from irli.base.types import Rows
+from irli.engine.router import Router, make_router
+from irli.learning.batches import Bag, Batch
+
+_SPARSE_SPREAD = 0.1  # of a feature's first vector: rows of unit length start with small logits
+_BLOCK = 65_536  # rows whose mean is taken at once
+_TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+class Pairs(NamedTuple):
+    """The (query, relevant item) pairs of a batch, as the losses need them."""
+
+    row: Tensor  # (pairs,): the query's row of logits
+    bucket: Tensor  # (pairs, S): the item's buckets, -1 where it has fewer
+    weight: Tensor  # (pairs,): sums to 1 over a query's items
+
+
+class Bagged(nn.Module):
+    """A linear layer for sparse rows: the sum of a row's features, each with a vector of its own.
+
+    Only the vectors of the features in a batch get a gradient, so a step costs the same with a
+    thousand features as with millions.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(dim, width, mode="sum", sparse=True)
+        nn.init.normal_(self.table.weight, std=_SPARSE_SPREAD)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows: Bag) -> Tensor:
+        total: Tensor = self.table(rows.features, rows.offsets, rows.values)
+        return total + self.bias
+
+
+class RouterNetwork(nn.Module):
+    """f_r: queries (n, d) -> logits (n, H, B), in the form described in `irli.engine.router`.
+
+    H heads on one trunk are the routers of H repetitions that learn together; the paper's
+    repetitions have a network each, with one head.
+
+    Queries are scaled to unit length on average before they enter, and dense ones centred, so that
+    one learning rate suits pixels and unit vectors alike; `to_routers` folds that into the weights.
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        linear: int,
+        hidden: int,
+        buckets: int,
+        heads: int = 1,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, linear, bias=False) if linear else None
+        self.hidden = Bagged(dim, hidden) if sparse else nn.Linear(dim, hidden)
+        self.out = nn.Linear(linear + hidden, heads * buckets)
+        self.heads, self.buckets = heads, buckets
+        self.register_buffer("centre", torch.zeros(dim if not sparse else 0))
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, queries: Batch) -> Tensor:
+        logits: Tensor = self.out(self._features(queries))
+        return logits.reshape(-1, self.heads, self.buckets)
+
+    def score(self, queries: Batch, head: int) -> Tensor:
+        """Return the logits of one head (n, B)."""
+        part = slice(head * self.buckets, (head + 1) * self.buckets)
+        features = self._features(queries)
+        return nn.functional.linear(features, self.out.weight[part], self.out.bias[part])
+
+    def _features(self, queries: Batch) -> Tensor:
+        if isinstance(queries, Bag):
+            return torch.relu(self.hidden(queries._replace(values=queries.values / self.scale)))
+        x = (queries - self.centre) / self.scale
+        # The ReLU part sees coordinates of unit variance: else it hardly learns in our few steps.
+        features = torch.relu(self.hidden(x * x.shape[1] ** 0.5))
+        if self.linear is not None:
+            features = torch.cat([self.linear(x), features], dim=1)
+        return features
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.out.weight.device
+
+    @torch.no_grad()
+    def standardize(self, rows: Rows) -> None:
+        """Measure centre and scale of the inputs."""
+        if not isinstance(rows, np.ndarray):
+            length = float(np.sqrt((rows.data.astype(np.float64) ** 2).sum() / rows.shape[0]))
+            self.scale.fill_(length or 1.0)
+            return
+        blocks = [rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)]
+        centre = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / len(rows)
+        self.centre.copy_(torch.from_numpy(centre))
+        square = sum(float(np.square(block - centre).sum()) for block in blocks)
+        self.scale.fill_((square / len(rows)) ** 0.5 or 1.0)
+
+    @torch.no_grad()
+    def warm_start(
+        self, centroids: Tensor, inner_product: bool, pairs: Pairs, queries: Batch
+    ) -> None:
+        """Begin as temperature x centroid scores; the part behind the ReLU begins at zero.
+
+        The linear part keeps the directions in which the centroids differ most. The temperature is
+        the one that explains `pairs` best. For a network with one head.
+        """
+        if self.linear is None:
+            return
+        means = (centroids - self.centre) / self.scale
+        width = self.linear.out_features
+        apart = (means - means.mean(dim=0)).double()
+        directions = torch.linalg.eigh(apart.T @ apart).eigenvectors.T.flip(0).to(means.dtype)
+        self.linear.weight.copy_(directions[:width])
+        weight = torch.zeros_like(self.out.weight)
+        weight[:, :width] = means @ directions[:width].T
+        bias = torch.zeros_like(self.out.bias)
+        if not inner_product:  # -|q - c|^2 / 2 = q c - |c|^2 / 2 + a constant of the query
+            bias = -means.square().sum(dim=1) / 2
+        losses = []
+        for temperature in _TEMPERATURES:
+            self.out.weight.copy_(temperature * weight)
+            self.out.bias.copy_(temperature * bias)
+            losses.append(softmax_loss(self(queries).flatten(0, 1), pairs).item())
+        best = _TEMPERATURES[int(np.argmin(losses))]
+        self.out.weight.copy_(best * weight)
+        self.out.bias.copy_(best * bias)
+
+    @torch.no_grad()
+    def load_routers(self, routers: list[Router]) -> None:
+        """Begin with the weights of `to_routers`: for a network without a linear part."""
+        project = torch.from_numpy(np.array(routers[0].project))
+        shift = torch.from_numpy(np.array(routers[0].shift))
+        self.centre.zero_()
+        self.scale.fill_(1)
+        if isinstance(self.hidden, Bagged):
+            self.hidden.table.weight.copy_(project)
+        else:
+            self.hidden.weight.copy_(project.T / self.hidden.in_features**0.5)
+        self.hidden.bias.copy_(shift)
+        self.out.weight.copy_(torch.from_numpy(np.concatenate([r.coarse.T for r in routers])))
+        self.out.bias.copy_(torch.from_numpy(np.concatenate([r.bias for r in routers])))
+
+    @torch.no_grad()
+    def to_routers(self) -> list[Router]:
+        """Return the heads as plain arrays that take raw queries; they share those of the trunk."""
+        if isinstance(self.hidden, Bagged):
+            linear = 0
+            project, shift = self.hidden.table.weight / self.scale, self.hidden.bias.detach()
+        else:
+            weights = [] if self.linear is None else [self.linear.weight]
+            weights.append(self.hidden.weight * self.hidden.in_features**0.5)
+            weight = torch.cat(weights) / self.scale
+            linear = 0 if self.linear is None else self.linear.out_features
+            zeros = torch.zeros(linear, device=weight.device)
+            project = weight.T
+            shift = torch.cat([zeros, self.hidden.bias]) - weight @ self.centre
+        trunk, offset = _array(project), _array(shift)
+        out = self.out.weight.reshape(self.heads, self.buckets, -1)
+        bias = self.out.bias.reshape(self.heads, self.buckets)
+        return [
+            make_router(trunk, offset, linear, _array(out[h].T), _array(bias[h]))
+            for h in range(self.heads)
+        ]
+
+
+def softmax_loss(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Cross-entropy on the buckets of the relevant items.
+
+    An item with two buckets is found in either, so its probability is the sum of both. With one
+    bucket each this is the cross-entropy with the histogram of the relevant items' buckets.
+    """
+    item = torch.logsumexp(_of_pairs(logits, pairs), dim=1)
+    total = torch.logsumexp(logits, dim=1)
+    return (pairs.weight * (total[pairs.row] - item)).sum() / pairs.weight.sum()
+
+
+def sigmoid_bce_loss(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Binary cross-entropy over "the bucket holds a relevant item", sigmoid (the authors' code)."""
+    return nn.functional.binary_cross_entropy_with_logits(logits, _holds(logits, pairs))
+
+
+def softmax_bce_loss(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Binary cross-entropy over "the bucket holds a relevant item", softmax (the paper's text)."""
+    probability = torch.softmax(logits, dim=1).clamp(1e-7, 1 - 1e-7)
+    return nn.functional.binary_cross_entropy(probability, _holds(logits, pairs))
+
+
+LOSS = {
+    "softmax": softmax_loss,
+    "sigmoid-bce": sigmoid_bce_loss,
+    "softmax-bce": softmax_bce_loss,
+}
+
+
+def _of_pairs(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Return the logits of each pair's buckets (pairs, S), -inf where there is none."""
+    place = pairs.row[:, None] * logits.shape[1] + pairs.bucket.clamp(min=0)
+    values = logits.reshape(-1).gather(0, place.reshape(-1)).reshape(pairs.bucket.shape)
+    return values.masked_fill(pairs.bucket < 0, -torch.inf)
+
+
+def _holds(logits: Tensor, pairs: Pairs) -> Tensor:
+    target = torch.zeros_like(logits)
+    row = pairs.row[:, None].expand_as(pairs.bucket)
+    there = pairs.bucket >= 0
+    target[row[there], pairs.bucket[there]] = 1.0
+    return target
+
+
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)

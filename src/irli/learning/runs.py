@@ -1,0 +1,132 @@
+"""All repetitions: one after the other or in parallel processes, resuming where they stopped."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from irli.base.progress import track
+from irli.base.recipe import Recipe
+from irli.base.types import StrPath
+from irli.errors import InvalidParameter
+from irli.learning.checkpoint import Checkpoint, open_checkpoint
+from irli.learning.options import LearnOptions
+from irli.learning.problem import Problem
+from irli.learning.repetition import Repetition, group_repetitions
+from irli.learning.training import learn_repetitions
+
+
+def learn(
+    problem: Problem,
+    recipe: Recipe,
+    options: LearnOptions,
+    start: list[Repetition] | None = None,
+) -> list[Repetition]:
+    """Learn R repetitions: the outer loop of Algorithm 1.
+
+    With several workers the recipe must have `boost=False` and `trunk="own"`, so that repetitions
+    learn nothing from each other.
+    """
+    _check_workers(options.workers, recipe)
+    many = options.workers > 1
+    with open_checkpoint(options.checkpoint, problem, recipe, needed=many) as checkpoint:
+        if many:
+            _learn_in_processes(problem, recipe, checkpoint, options)
+        done: list[Repetition] = []
+        with _torch_threads(options.thread_count):
+            for numbers in group_repetitions(recipe):
+                group = checkpoint.load(numbers)
+                if group is None:
+                    group = learn_repetitions(
+                        problem,
+                        recipe,
+                        numbers,
+                        done,
+                        start=None if start is None else [start[n] for n in numbers],
+                        device=options.device,
+                        progress=options.progress,
+                    )
+                    checkpoint.save(numbers, group)
+                done += group
+        return done
+
+
+def learn_group(
+    problem: Problem,
+    recipe: Recipe,
+    numbers: list[int],
+    checkpoint: Checkpoint,
+    options: LearnOptions,
+) -> None:
+    """Learn one group of repetitions and leave it in the checkpoint, unless it is there already.
+
+    Repetitions that learn from earlier ones find them in the checkpoint.
+    """
+    if checkpoint.load(numbers) is not None:
+        return
+    earlier = checkpoint.load_all(recipe, before=numbers[0]) if recipe.boost else []
+    with _torch_threads(options.thread_count):
+        group = learn_repetitions(problem, recipe, numbers, earlier, device=options.device)
+    checkpoint.save(numbers, group)
+
+
+def _check_workers(workers: int, recipe: Recipe) -> None:
+    if workers == 1 or recipe.repetitions == 1:
+        return
+    learned = "boost=True" if recipe.boost else "trunk='shared'"
+    if recipe.boost or recipe.trunk == "shared":
+        raise InvalidParameter(
+            f"The 'workers' parameter must be 1 with {learned}, where repetitions learn from each "
+            f"other. Got {workers} instead. Use a recipe with boost=False and trunk='own'."
+        )
+
+
+def _learn_in_processes(
+    problem: Problem, recipe: Recipe, checkpoint: Checkpoint, options: LearnOptions
+) -> None:
+    """Learn what is missing in the checkpoint, each repetition in a fresh process."""
+    missing = [group for group in group_repetitions(recipe) if checkpoint.load(group) is None]
+    each = LearnOptions(
+        threads=max(1, options.thread_count // options.workers), device=options.device
+    )
+    with tempfile.TemporaryDirectory() as shared:
+        problem.save(Path(shared))
+        # Fresh processes: torch's threads do not survive a fork.
+        with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+            jobs = [
+                pool.submit(_learn_saved, shared, recipe, group, checkpoint, each)
+                for group in missing
+            ]
+            try:
+                for job in track(jobs, options.progress, "repetitions"):
+                    job.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # or an interrupt would wait for all of them
+                raise
+
+
+def _learn_saved(
+    folder: StrPath,
+    recipe: Recipe,
+    numbers: list[int],
+    checkpoint: Checkpoint,
+    options: LearnOptions,
+) -> None:
+    """Learn a group of a saved problem: what a worker process runs."""
+    learn_group(Problem.load(Path(folder)), recipe, numbers, checkpoint, options)
+
+
+@contextmanager
+def _torch_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

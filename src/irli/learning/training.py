@@ -1,0 +1,341 @@
+"""Algorithm 1: train the routers, re-partition the items, until both agree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irli.base.metrics import load_summary
+from irli.base.progress import Progress, track
+from irli.base.recipe import Recipe
+from irli.engine.router import Router
+from irli.learning.affinity import Affinity
+from irli.learning.batches import Batch, Inputs, with_noise
+from irli.learning.initial import limit_load, make_first_partition, make_network
+from irli.learning.network import LOSS, Bagged, Pairs
+from irli.learning.partition import Partition, assign_bounded, assign_least_loaded
+from irli.learning.problem import Problem
+from irli.learning.repetition import History, Repetition
+from irli.learning.sizes import count_drawn
+from irli.learning.validation import Validation
+
+log = logging.getLogger(__name__)
+
+_WARM_UP = 0.05  # share of the steps over which the learning rate rises
+_LAST_RATE = 0.05  # of the learning rate, reached at the end
+_SPARSE_RATE = 25.0  # times the learning rate, at most, for the vectors of rare features
+_USUAL_FEATURE = 27  # a feature that one in 27 rows has learns at the learning rate itself
+_SAMPLE = 4096  # queries that choose the temperature, and that shape the final routers
+
+
+def learn_repetitions(
+    problem: Problem,
+    recipe: Recipe,
+    numbers: Sequence[int],
+    earlier: list[Repetition],
+    *,
+    start: list[Repetition] | None = None,
+    device: str = "cpu",
+    progress: Progress = False,
+) -> list[Repetition]:
+    """Learn the repetitions `numbers`: the body of the outer loop of Algorithm 1.
+
+    One repetition has a network of its own; several are heads on a shared trunk. The router that
+    is returned was trained last on the partition that is returned: the last epoch is followed by
+    no re-partition.
+
+    With `start`, learning goes on from these repetitions instead of beginning anew.
+    """
+    what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed * 10_007 + numbers[0])
+        learner = Learner(problem, recipe, numbers, earlier, device, start)
+        for epoch in track(range(1, recipe.epochs + 1), progress, what):
+            loss = learner.train_epoch()
+            last = epoch == recipe.epochs
+            if epoch % recipe.repartition_every and not last:
+                continue
+            learner.measure(epoch, loss)
+            for head in learner.heads:
+                moved, kept = 0.0, True
+                if head.moving and not last:
+                    moved, kept = learner.repartition(head)
+                    head.moving = kept and moved >= recipe.stop_moved
+                head.record(moved, kept)
+        return learner.export()
+
+
+@dataclass
+class Head:
+    """One repetition while it is being learned."""
+
+    number: int  # among all repetitions
+    place: int  # among those of the network
+    rng: np.random.Generator
+    partition: Partition
+    moving: bool  # whether there are re-partitions to come
+    log_probabilities: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    round: dict[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=list)
+
+    def record(self, moved: float, kept: bool) -> None:
+        """Close the round in the history."""
+        self.history.append({**self.round, "moved": moved, "kept": kept})
+        log.info(
+            "repetition %d, epoch %d: loss %.4f, recall %.4f, moved %.4f%s",
+            self.number + 1,
+            self.round["epoch"],
+            self.round["loss"],
+            self.round["recall"],
+            moved,
+            "" if kept else " (rejected)",
+        )
+
+
+class Learner:
+    """The network of one or more repetitions, and their partitions, while they are learned."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        recipe: Recipe,
+        numbers: Sequence[int],
+        earlier: list[Repetition],
+        device: str,
+        start: list[Repetition] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.recipe = recipe
+        self.device = torch.device(device)
+        self.queries = Inputs(problem.queries)
+        self.weights = np.asarray(problem.weights)
+        for repetition in earlier if recipe.boost else []:
+            self.weights = self.weights * _miss_chances(problem, repetition, recipe)
+        self.wanted_by = problem.wanted_by(self.weights)
+        self.validation = Validation(problem.held_truth)
+        self.network = make_network(problem, recipe, len(numbers))
+        self.rng = np.random.default_rng([recipe.seed, numbers[0]])
+        self.heads: list[Head] = []
+        if start is not None:
+            self._resume(numbers, start)
+        else:
+            for place, number in enumerate(numbers):
+                self._begin(place, number)
+        self._make_optimizers()
+
+    def _resume(self, numbers: Sequence[int], start: list[Repetition]) -> None:
+        """Go on with routers and partitions that were learned before."""
+        self.network.load_routers([repetition.router for repetition in start])
+        self.network.to(self.device)
+        for place, (number, repetition) in enumerate(zip(numbers, start, strict=True)):
+            rng = np.random.default_rng([self.recipe.seed, number])
+            moving = self.recipe.start != "one-per-item"
+            self.heads.append(Head(number, place, rng, repetition.partition, moving))
+
+    def _begin(self, place: int, number: int) -> None:
+        """Add the first partition of a repetition, and let the router begin as its centroids."""
+        recipe = self.recipe
+        rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
+        partition, centroids = make_first_partition(self.problem.items, recipe, number, rng)
+        head = Head(number, place, rng, partition, moving=recipe.start != "one-per-item")
+        self.heads.append(head)
+        if recipe.router == "warm" and centroids is not None:
+            rows = rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
+            pairs, queries = self._make_batch(np.sort(rows))
+            pairs = Pairs(*(part.cpu() for part in pairs))
+            self.network.warm_start(centroids, self.problem.metric == "ip", pairs, queries)
+        self.network.to(self.device)
+        if recipe.buckets_per_item > 1:
+            first = partition.assignment[:, 0]
+            head.partition = self._assign(head, self._score_affinity(head), first)
+
+    # --- training ------------------------------------------------------------------------------
+
+    def _make_optimizers(self) -> None:
+        """Make the optimizers: the vectors of sparse features have one of their own."""
+        recipe, layer = self.recipe, self.network.hidden
+        sparse = [layer.table.weight] if isinstance(layer, Bagged) else []
+        dense = [p for p in self.network.parameters() if all(p is not q for q in sparse)]
+        rate = recipe.learning_rate
+        self.optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
+        if sparse:
+            faster = _raise_sparse_rate(self.problem.queries)
+            self.optimizers.append(torch.optim.SparseAdam(sparse, lr=faster * rate))
+        steps = recipe.epochs * -(-count_drawn(len(self.queries), self.recipe) // recipe.batch_size)
+        self.schedules = [
+            torch.optim.lr_scheduler.OneCycleLR(
+                optimizer,
+                optimizer.param_groups[0]["lr"],
+                total_steps=steps + 1,
+                pct_start=_warm_up_share(steps + 1),
+                cycle_momentum=False,
+                final_div_factor=1 / _LAST_RATE,
+            )
+            for optimizer in self.optimizers
+        ]
+
+    def train_epoch(self) -> float:
+        """Learn the bucket scores f_r for one epoch; return the mean loss."""
+        self.network.train()
+        losses = []
+        for rows in self._draw_batches():
+            pairs, queries = self._make_batch(rows)
+            queries = with_noise(queries, self.recipe.noise).to(self.device)
+            loss = LOSS[self.recipe.loss](self.network(queries).flatten(0, 1), pairs)
+            for optimizer in self.optimizers:
+                optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+                optimizer.step()
+                schedule.step()
+            losses.append(loss.item())
+        return float(np.mean(losses))
+
+    def _draw_batches(self) -> Iterator[NDArray[np.int64]]:
+        size, step = count_drawn(len(self.queries), self.recipe), self.recipe.batch_size
+        if self.recipe.epoch_size == 0:
+            rows = self.rng.permutation(len(self.queries))
+        else:
+            rows = self.rng.choice(len(self.queries), size=size, p=self.problem.sampling)
+        for start in range(0, size, step):
+            yield rows[start : start + step]
+
+    def _make_batch(self, rows: NDArray[np.int64]) -> tuple[Pairs, Batch]:
+        """Collect the queries and their pairs with the buckets that hold the items now."""
+        starts, stops = self.problem.indptr[rows], self.problem.indptr[rows + 1]
+        lengths = stops - starts
+        row = np.repeat(np.arange(len(rows)), lengths)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        pair = np.repeat(starts, lengths) + within
+        weight = self.weights[pair]
+        total = np.bincount(row, weights=weight, minlength=len(rows)).astype(np.float32)
+        weight = weight / np.maximum(total[row], 1e-12)
+        item = self.problem.indices[pair]
+        count = self.network.heads  # each query has a row of logits for each head
+        buckets = [head.partition.assignment[item].astype(np.int64) for head in self.heads]
+        pairs = Pairs(
+            row=torch.from_numpy(np.concatenate([row * count + h.place for h in self.heads])),
+            bucket=torch.from_numpy(np.concatenate(buckets)),
+            weight=torch.from_numpy(np.tile(weight, len(self.heads))),
+        )
+        return Pairs(*(part.to(self.device) for part in pairs)), self.queries.take(rows)
+
+    # --- re-partitioning -----------------------------------------------------------------------
+
+    def repartition(self, head: Head) -> tuple[float, bool]:
+        """Move the items to the buckets with the highest affinity; return (moved, kept).
+
+        If validation rejects that, only the second buckets move, and validation decides again.
+        """
+        rank = self._score_affinity(head)
+        new = self._assign(head, rank)
+        kept = self._is_accepted(head, new)
+        if not kept and self.recipe.buckets_per_item > 1:
+            new = self._assign(head, rank, first=head.partition.assignment[:, 0])
+            kept = self._is_accepted(head, new)
+        moved = new.moved_share(head.partition)
+        if kept:
+            head.partition = new
+        return moved, kept
+
+    def _is_accepted(self, head: Head, new: Partition) -> bool:
+        if self.recipe.accept == "always":
+            return True
+        return self.validation.not_worse(head.log_probabilities, new, head.partition)
+
+    def _score_affinity(self, head: Head) -> Affinity:
+        points = Inputs(*self.problem.scored_points())
+        both = self.problem.items_are_queries
+        return Affinity(self.network, head.place, points, self.wanted_by, self.recipe, both)
+
+    def _assign(
+        self, head: Head, rank: Affinity, first: NDArray[np.int32] | None = None
+    ) -> Partition:
+        """Assign all items anew, or only their second buckets where the `first` are given."""
+        recipe, count = self.recipe, len(self.problem.items)
+        buckets, most = head.partition.buckets, limit_load(count, recipe)
+        if recipe.repartition == "least-loaded":
+            chosen = assign_least_loaded(rank, count, buckets, recipe.choices, head.rng)
+            return Partition(buckets, chosen[:, None])
+        loads = np.zeros(buckets, dtype=np.int64)
+        if first is None:
+            first = assign_bounded(rank, count, most, recipe.choices, loads)
+        else:
+            loads += np.bincount(first, minlength=buckets)
+        columns = [first]
+        if recipe.buckets_per_item > 1:
+            second = rank.complementing(first)
+            columns.append(assign_bounded(second, count, most, recipe.choices, loads, taken=first))
+        return Partition(buckets, np.stack(columns, axis=1))
+
+    # --- measuring -----------------------------------------------------------------------------
+
+    def measure(self, epoch: int, loss: float) -> None:
+        """Measure the routers on held-out queries, with the partitions of their last training."""
+        self.network.eval()
+        held = Inputs(self.problem.held_queries)
+        everyone = held.take(np.arange(len(held))).to(self.device)
+        for head in self.heads:
+            with torch.no_grad():
+                logits = self.network.score(everyone, head.place)
+            head.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
+            summary = load_summary(head.partition.loads())
+            known = head.log_probabilities, head.partition
+            head.round = {
+                "repetition": head.number,
+                "epoch": epoch,
+                "loss": loss,
+                "recall": self.validation.recall_at_probes(*known),
+                "affinity": self.validation.affinity(*known),
+                "load_std": summary["std"],
+                "load_max_over_mean": summary["max_over_mean"],
+            }
+
+    def export(self) -> list[Repetition]:
+        """Return the routers as arrays, with their partitions."""
+        routers = self.network.to_routers()
+        if self.recipe.scoring != "full":
+            rows = self.rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
+            sample = np.asarray(self.problem.queries[rows])
+            form = Router.to_cascade if self.recipe.scoring == "cascade" else Router.to_int8
+            routers = [form(router, sample) for router in routers]
+        pairs = zip(self.heads, routers, strict=True)
+        return [Repetition(router, head.partition, head.history) for head, router in pairs]
+
+
+def _warm_up_share(steps: int) -> float:
+    """Return the share of the steps over which the learning rate rises.
+
+    torch divides by the number of these steps less one, so that must not be zero.
+    """
+    return _WARM_UP if _WARM_UP * steps != 1 else 1.5 * _WARM_UP
+
+
+def _raise_sparse_rate(queries: Any) -> float:
+    """Return by how much the learning rate of sparse features is raised: more if they are rare."""
+    seldom = queries.shape[0] * queries.shape[1] / max(1, queries.nnz)
+    return float(np.clip(seldom / _USUAL_FEATURE, 1.0, _SPARSE_RATE))
+
+
+def _miss_chances(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray[np.float32]:
+    """Return, for each (query, item) pair, the chance that `repetition` misses the item."""
+    cut = recipe.probe_cut or 1.0 / repetition.router.buckets
+    missed = np.empty(len(problem.indices), dtype=np.float32)
+    assignment = repetition.partition.assignment
+    asking = problem.pair_queries
+    step = 2048
+    for start in range(0, len(problem.query_items), step):
+        block = np.asarray(problem.queries[start : start + step])
+        probability = np.exp(repetition.router.log_probabilities(block))
+        first, last = problem.indptr[start], problem.indptr[start + len(block)]
+        row = asking[first:last] - start
+        buckets = assignment[problem.indices[first:last]]
+        found = np.where(buckets >= 0, probability[row[:, None], buckets], 0.0).sum(axis=1)
+        missed[first:last] = cut / (found + cut)
+    return missed

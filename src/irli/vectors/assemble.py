@@ -1,0 +1,77 @@
+"""The third phase: put routers, partitions and vectors together into what a search reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.recipe import Recipe
+from irli.engine.pq import choose_pieces, encode_items
+from irli.engine.prefilter import LONG, no_int8_vectors, round_items
+from irli.engine.router import pack
+from irli.learning.partition import Partition
+from irli.learning.repetition import Repetition, join_histories
+from irli.vectors.contents import VectorContents, make_layout
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.problem import HeldOut
+
+log = logging.getLogger(__name__)
+
+_CODING = 1 << 20  # sets the random numbers of codes apart from those of any repetition
+_PROBES = 8  # of a search that is not tuned yet
+
+
+def assemble(
+    vectors: NDArray[np.float32],
+    metric: str,
+    recipe: Recipe,
+    repetitions: list[Repetition],
+    *,
+    ids: NDArray[np.int64],
+    tuning: HeldOut,
+) -> VectorContents:
+    """Return an index whose search is not tuned yet.
+
+    Parameters
+    ----------
+    vectors : float32 array of shape (N, d)
+        Prepared for the metric.
+    recipe : Recipe
+        Resolved; where it leaves the pieces of codes open, they are chosen here.
+    """
+    offsets, items = _join_buckets([repetition.partition for repetition in repetitions])
+    rng = np.random.default_rng([recipe.seed, _CODING])
+    if recipe.pieces is None:
+        recipe = dataclasses.replace(recipe, pieces=choose_pieces(vectors, rng))
+    codes = encode_items(vectors, metric == "l2", recipe.pieces or 0, offsets, items, rng)
+    int8 = no_int8_vectors(vectors.shape[1])
+    if recipe.pieces and vectors.shape[1] >= LONG:
+        int8 = round_items(vectors, metric == "l2", rng)
+    router = repetitions[0].router
+    tensors = pack([repetition.router for repetition in repetitions])
+    layout = make_layout(
+        vectors, metric, tensors, router, offsets=offsets, items=items, codes=codes, int8=int8
+    )
+    log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
+    return VectorContents(
+        metric=metric,
+        recipe=recipe,
+        layout=layout,
+        ids=ids,
+        tuning=tuning,
+        history=join_histories(repetitions),
+        defaults=SearchParameters(probes=min(_PROBES, router.buckets)),
+    )
+
+
+def _join_buckets(
+    partitions: list[Partition],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return where each bucket starts (R, B + 1) in the items of all buckets (entries,)."""
+    lists = [partition.invert() for partition in partitions]
+    starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
+    offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
+    return offsets, np.concatenate([items for _, items in lists])

@@ -1,0 +1,145 @@
+"""What a vector index consists of, and how an index folder keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.folder import VECTORS, Folder, check_kind, reading
+from irli.base.recipe import Recipe
+from irli.engine.int8 import make_projection, no_projection
+from irli.engine.metric import KERNEL_METRIC
+from irli.engine.prefilter import no_int8_vectors
+from irli.engine.router import ARRAYS, Router, unpack
+from irli.engine.vector_layout import Codes, Int8Vectors, VectorLayout
+from irli.learning.repetition import History
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.problem import HeldOut
+
+_SAMPLE = 4096  # vectors that show what queries are like
+
+
+@dataclass(frozen=True, eq=False)
+class VectorContents:
+    """All of a vector index.
+
+    Attributes
+    ----------
+    metric : {"l2", "ip", "cosine"}
+    recipe : Recipe
+        Resolved.
+    layout : VectorLayout
+        What the kernels read.
+    ids : int64 array of shape (N,)
+    tuning : HeldOut
+        Queries that training never saw.
+    history : list of dict
+        How learning went.
+    defaults : SearchParameters
+    """
+
+    metric: str
+    recipe: Recipe
+    layout: VectorLayout
+    ids: NDArray[np.int64]
+    tuning: HeldOut
+    history: History
+    defaults: SearchParameters
+
+
+def pack_vectors(contents: VectorContents) -> Folder:
+    """Return the contents as arrays and plain values."""
+    layout = contents.layout
+    arrays: dict[str, NDArray[Any]] = {
+        "vectors": layout.vectors,
+        "offsets": layout.offsets,
+        "items": layout.items,
+        **{f"code_{name}": value for name, value in layout.codes._asdict().items()},
+        "ids": contents.ids,
+        "tuning_queries": contents.tuning.queries,
+        "tuning_rows": contents.tuning.rows,
+    }
+    if len(layout.int8.bytes):
+        arrays |= {f"int8_{name}": value for name, value in layout.int8._asdict().items()}
+    tensors = {name: value for name, value in layout._asdict().items() if name in ARRAYS}
+    meta = {
+        "metric": contents.metric,
+        "recipe": dataclasses.asdict(contents.recipe),
+        "defaults": dataclasses.asdict(contents.defaults),
+        "history": contents.history,
+        "linear": layout.linear,
+        "stages": np.stack([layout.depths, layout.keeps], axis=1).tolist(),
+    }
+    return Folder(VECTORS, meta, arrays, tensors)
+
+
+def unpack_vectors(folder: Folder) -> VectorContents:
+    """Return what `pack_vectors` has put into a folder, or say what is wrong with it."""
+    check_kind(folder, VECTORS)
+    meta, arrays = folder.meta, folder.arrays
+    with reading():
+        return VectorContents(
+            metric=meta["metric"],
+            recipe=Recipe(**meta["recipe"]),
+            layout=_unpack_layout(arrays, folder.tensors, meta),
+            ids=arrays["ids"],
+            tuning=HeldOut(arrays["tuning_queries"], arrays["tuning_rows"]),
+            history=meta["history"],
+            defaults=SearchParameters(**meta["defaults"]),
+        )
+
+
+def _unpack_layout(
+    arrays: dict[str, NDArray[Any]], tensors: dict[str, NDArray[Any]], meta: Any
+) -> VectorLayout:
+    vectors = arrays["vectors"]
+    int8 = no_int8_vectors(vectors.shape[1])
+    if "int8_bytes" in arrays:
+        int8 = Int8Vectors(**{name: arrays[f"int8_{name}"] for name in Int8Vectors._fields})
+    codes = Codes(**{name: arrays[f"code_{name}"] for name in Codes._fields})
+    router = unpack(tensors, meta["linear"], meta["stages"])[0]
+    offsets, items = arrays["offsets"], arrays["items"]
+    return make_layout(
+        vectors,
+        meta["metric"],
+        tensors,
+        router,
+        offsets=offsets,
+        items=items,
+        codes=codes,
+        int8=int8,
+    )
+
+
+def make_layout(
+    vectors: NDArray[np.float32],
+    metric: str,
+    tensors: dict[str, Any],
+    router: Router,
+    **parts: Any,
+) -> VectorLayout:
+    """Return what the kernels read; `router` is any of those whose stacked arrays `tensors` are.
+
+    The 8-bit projection of a query, for routers and codes, is computed here: it is not saved.
+    """
+    projection = no_projection()
+    if tensors["bytes"].size:  # compact routers
+        codes = parts["codes"]
+        matrices, shifts = [*tensors["project"], codes.rotation], [*tensors["shift"], codes.shift]
+        sample = np.asarray(vectors[:: max(1, len(vectors) // _SAMPLE)])
+        columns = np.concatenate(matrices, axis=1)
+        projection = make_projection(sample, columns, np.concatenate(shifts))
+    return VectorLayout(
+        **tensors,
+        projection=projection,
+        linear=router.linear,
+        depths=router.depths,
+        keeps=router.keeps,
+        vectors=vectors,
+        metric=KERNEL_METRIC[metric],
+        **parts,
+    )

@@ -1,0 +1,413 @@
+"""VectorIndex: items with vectors, found by learned routing and ranked by exact distance."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.checks import (
+    as_array,
+    as_ids,
+    as_queries,
+    as_relevance,
+    as_vectors,
+    check_int,
+    check_names,
+)
+from irli.base.distance import resolve_metric, worst_distance
+from irli.base.folder import VECTORS, Folder, read_folder, write_folder
+from irli.base.ids import Ids
+from irli.base.metrics import load_summary
+from irli.base.recipe import Recipe, as_recipe
+from irli.base.threads import thread_count
+from irli.base.types import StrPath
+from irli.engine.exact import exact_neighbors
+from irli.engine.metric import ANSWER_FORM, prepare_vectors
+from irli.engine.vector_layout import CODES, SearchPlan
+from irli.errors import InvalidParameter, NotFitted
+from irli.learning import learn, load_runs
+from irli.learning.options import LearnArguments, LearnOptions
+from irli.learning.repetition import History
+from irli.vectors.assemble import assemble
+from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
+from irli.vectors.parameters import SearchArguments, SearchParameters
+from irli.vectors.problem import HeldOut, make_problem
+from irli.vectors.searcher import Explanation, Searcher
+from irli.vectors.tune import TuneResult, tune
+
+
+class SearchResult(NamedTuple):
+    """Distances and ids, nearest first; unpacks in the order of FAISS."""
+
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+    @property
+    def counts(self) -> Any:
+        """How many items were found for each query; the rest is padding."""
+        return (self.ids >= 0).sum(axis=-1)
+
+
+class _LastPlan(NamedTuple):
+    """The plan of the last search, and what it was made from."""
+
+    defaults: SearchParameters
+    k: int
+    given: SearchArguments
+    plan: SearchPlan
+
+
+class VectorIndex:
+    """Approximate nearest neighbours with learned, balanced buckets.
+
+    Parameters
+    ----------
+    metric : {"l2", "ip", "cosine"}
+        "l2" is the squared distance; "ip" the inner product, largest first; "cosine" is 1 - cos.
+        "euclidean", "dot", "inner_product" and "angular" are other names for these.
+    recipe : str or Recipe
+        How to learn: "default", "paper", or one made with `irli.recipe`.
+
+    Attributes
+    ----------
+    defaults : SearchParameters
+        How to search, unless a call says otherwise; `tune` sets them.
+    history : list of dict
+        How learning went.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 16))
+    >>> index = VectorIndex().fit(X)
+    >>> found = index.search(X[:5], k=3)
+    >>> found.ids[:, 0]
+    array([0, 1, 2, 3, 4])
+    """
+
+    def __init__(self, metric: str = "l2", *, recipe: str | Recipe = "default") -> None:
+        self.metric = resolve_metric(metric, owner="VectorIndex")
+        self.recipe = self._given_recipe = as_recipe(recipe)  # `fit` resolves it for its data
+        self.history: History = []
+        self._searcher: Searcher | None = None
+        self._last: _LastPlan | None = None
+
+    # --- learning ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        ids: Any = None,
+        queries: Any = None,
+        relevance: Any = None,
+        *,
+        neighbors: Any = None,
+        **options: Unpack[LearnArguments],
+    ) -> VectorIndex:
+        """Learn to index the vectors `X`, and tune the search to recall 0.95 at k = 10.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, d)
+        ids : array_like of shape (N,), optional
+            int64 ids that searches return; the row numbers by default.
+        queries : array_like of shape (n, d), optional
+            Sample queries, where they differ from the items.
+        relevance : sparse array of shape (n, N) or int array of shape (n, j), optional
+            The items (rows of `X`) that each query wants; its nearest neighbours by default.
+        neighbors : int array of shape (N, j), optional
+            The nearest neighbours of each item, without itself, if you have them already.
+        **options
+            progress, threads, workers, device, checkpoint: see `LearnOptions`.
+        """
+        check_names(options, LearnArguments.__annotations__, owner="fit")
+        run = LearnOptions(**options)
+        load_runs(run.device)  # says what is missing before any work is done
+        vectors = prepare_vectors(as_vectors(X, "X"), self.metric)
+        borrowed = vectors is X or vectors.base is not None
+        if borrowed and not isinstance(X, np.memmap):
+            vectors = vectors.copy()  # a later change of X must not change answers
+        count, dim = vectors.shape
+        recipe = self._given_recipe.resolve(count, dim)
+        given = None
+        if queries is not None:
+            given = prepare_vectors(as_vectors(queries, "queries", dim), self.metric)
+        wanted = _check_relevance(relevance, given, count)
+        near = None if neighbors is None else _check_neighbors(neighbors, count)
+        named = np.arange(count) if ids is None else as_ids(ids, count).copy()
+
+        problem, tuning = make_problem(
+            vectors,
+            self.metric,
+            recipe,
+            queries=given,
+            relevance=wanted,
+            neighbors=near,
+            threads=run.thread_count,
+            progress=run.progress,
+        )
+        repetitions = learn(problem, recipe, run)
+        contents = assemble(vectors, self.metric, recipe, repetitions, ids=named, tuning=tuning)
+        self._set(contents)
+        self.tuned = self.tune()
+        return self
+
+    def _set(self, contents: VectorContents) -> None:
+        self.recipe, self.history = contents.recipe, contents.history
+        self.defaults, self._tuning = contents.defaults, contents.tuning
+        self._ids, self._searcher = Ids(contents.ids), Searcher(contents.layout)
+
+    # --- searching -----------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        filter: Any = None,
+        threads: int | None = None,
+        **parameters: Unpack[SearchArguments],
+    ) -> SearchResult:
+        """Find the k nearest items of each query: Algorithm 2.
+
+        Parameters
+        ----------
+        queries : array_like of shape (n, d), or (d,) for a single one
+        filter : int array of allowed ids, bool array of shape (N,), or Deny
+        threads : int
+            -1 for every core.
+        **parameters
+            probes, threshold, min_votes, candidates, score: see `SearchParameters`. What is not
+            given is as `tune` left it.
+
+        Returns
+        -------
+        SearchResult
+            `distances` and `ids` of shape (n, k), or (k,) for a single query. Where fewer than k
+            items are allowed, the rest has id -1 and an infinite distance.
+        """
+        searcher = self._fitted()
+        plan = self._make_plan(k, parameters)
+        form = ANSWER_FORM[self.metric]
+        if filter is None and plan.k == k and searcher.is_plain_query(queries):
+            found = searcher.search_one(queries, plan, self._ids.values, form)
+            if found is not None:
+                return SearchResult(*found)
+        prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
+        allowed, threads = self._ids.allowed(filter), thread_count(threads)
+        distances, ids = searcher.search(prepared, plan, allowed, self._ids.values, form, threads)
+        if plan.k < k:
+            distances = _add_columns(distances, k, worst_distance(self.metric))
+            ids = _add_columns(ids, k, -1)
+        return SearchResult(distances[0], ids[0]) if single else SearchResult(distances, ids)
+
+    def explain(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        filter: Any = None,
+        threads: int | None = None,
+        **parameters: Unpack[SearchArguments],
+    ) -> Explanation:
+        """Report what a search with these arguments does; queries run one by one on one thread."""
+        searcher = self._fitted()
+        plan = self._make_plan(k, parameters)
+        prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
+        thread_count(threads)
+        allowed = self._ids.allowed(filter)
+        told = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
+        ids = _add_columns(self._ids.names(told.ids), k, -1)
+        return told._replace(ids=ids, votes=_add_columns(told.votes, k, 0))
+
+    def nearest(self, queries: Any, k: int = 10) -> SearchResult:
+        """Return the true k nearest items of each query, by comparing it with all of them."""
+        vectors, metric = self._fitted().layout.vectors, self.metric
+        prepared = prepare_vectors(as_vectors(queries, "queries", vectors.shape[1]), metric)
+        rows = exact_neighbors(prepared, vectors, check_int("k", k, at_least=1), metric)
+        found = vectors[rows]
+        if metric == "l2":
+            distances = ((found - prepared[:, None]) ** 2).sum(axis=2)
+        else:
+            distances = np.einsum("nkd,nd->nk", found, prepared)
+            distances = 1 - distances if metric == "cosine" else distances
+        distances = np.where(rows >= 0, distances, worst_distance(metric)).astype(np.float32)
+        return SearchResult(distances, self._ids.names(rows))
+
+    def _make_plan(self, k: int, given: SearchArguments) -> SearchPlan:
+        """Return the plan of a search; single queries mostly repeat that of the query before."""
+        last = self._last
+        # Compared by 'is': True is no number of probes, though it equals 1.
+        if (
+            last is not None
+            and last.defaults is self.defaults
+            and last.k is k
+            and len(last.given) == len(given)
+            and all(last.given.get(name, self) is value for name, value in given.items())
+        ):
+            return last.plan
+        check_int("k", k, at_least=1, owner="search")
+        plan = self.defaults.replace(**given).to_plan(min(int(k), len(self)))
+        if plan.score == CODES and self._fitted().layout.codes.blocks.size == 0:
+            raise InvalidParameter(
+                "The 'score' parameter of search must be another one than 'codes' for an index "
+                "without codes. Got 'codes' instead. Learn with pieces=64 in the recipe, say."
+            )
+        self._last = _LastPlan(self.defaults, k, given, plan)
+        return plan
+
+    # --- tuning --------------------------------------------------------------------------------
+
+    def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
+        """Find the cheapest search that reaches `recall` at `k`, and make it the default.
+
+        Parameters
+        ----------
+        recall : float
+            The share of the true k nearest that must be found, on average.
+        queries : array_like of shape (n, d), optional
+            Queries to tune by. By default those that `fit` held out; if `fit` was given queries,
+            both the held-out items and the held-out queries must reach the recall.
+
+        Returns
+        -------
+        TuneResult
+            The parameters, the recall and the seconds per query measured with them, and whether
+            the target was reached.
+        """
+        searcher = self._fitted()
+        held = self._tuning
+        if queries is not None:
+            given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
+            held = HeldOut(prepare_vectors(given, self.metric), np.full(len(given), -1))
+        tuned = tune(searcher, held, self.metric, recall, k)
+        self.defaults = tuned.parameters
+        return tuned
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._fitted().layout.vectors)
+
+    def __bool__(self) -> bool:
+        return True  # `if index:` asks whether there is one, fitted or not
+
+    def __contains__(self, id: object) -> bool:
+        self._fitted()
+        if not isinstance(id, int | np.integer) or not -(2**63) <= id < 2**63:
+            return False
+        return len(self._ids.rows([id])) > 0
+
+    def __repr__(self) -> str:
+        settings = f"metric={self.metric!r}, recipe={self.recipe.name!r}"
+        if self._searcher is None:
+            return f"VectorIndex({settings}, not fitted)"
+        repetitions, buckets = self._searcher.layout.bias.shape
+        return f"VectorIndex({settings}, {len(self)} items, {repetitions} x {buckets} buckets)"
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The ids of all items (N,), in the order in which `fit` got them."""
+        self._fitted()
+        return self._ids.values
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors of all items (N, d), as the index keeps them: of unit length for cosine."""
+        return self._fitted().layout.vectors
+
+    def loads(self) -> list[NDArray[np.int64]]:
+        """Return the loads of the buckets, an array of shape (B,) for each repetition."""
+        return list(np.diff(self._fitted().layout.offsets, axis=1))
+
+    def stats(self) -> dict[str, Any]:
+        """Return sizes, settings and bytes as plain values."""
+        layout = self._fitted().layout
+        parts = (*layout, *layout.codes, *layout.projection, *layout.int8, self._ids.values)
+        repetitions, buckets = layout.bias.shape
+        return {
+            "kind": VECTORS,
+            "metric": self.metric,
+            "items": len(self),
+            "dim": layout.vectors.shape[1],
+            "repetitions": repetitions,
+            "buckets": buckets,
+            "entries": len(layout.items),
+            "router_multiplications": layout.router_multiplications,
+            "loads": [load_summary(loads) for loads in self.loads()],
+            "recipe": dataclasses.asdict(self.recipe),
+            "defaults": dataclasses.asdict(self.defaults),
+            "bytes": sum(part.nbytes for part in parts if isinstance(part, np.ndarray)),
+            "bytes_vectors": layout.vectors.nbytes,
+            "bytes_codes": layout.codes.blocks.nbytes,
+        }
+
+    def _fitted(self) -> Searcher:
+        if self._searcher is None:
+            raise NotFitted("This VectorIndex is not fitted yet. Call fit(X) or irli.load(path).")
+        return self._searcher
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def save(self, path: StrPath) -> None:
+        """Write the index folder `path`, replacing an index that is there already."""
+        contents = VectorContents(
+            metric=self.metric,
+            layout=self._fitted().layout,
+            recipe=self.recipe,
+            ids=self._ids.values,
+            tuning=self._tuning,
+            history=self.history,
+            defaults=self.defaults,
+        )
+        write_folder(path, pack_vectors(contents))
+
+    @classmethod
+    def load(cls, path: StrPath, *, mmap: bool = True, verify: bool = True) -> VectorIndex:
+        """Open the index folder `path`; `irli.load` opens any kind and says what the rest means."""
+        return cls.from_folder(read_folder(path, mmap=mmap, verify=verify))
+
+    @classmethod
+    def from_folder(cls, folder: Folder) -> VectorIndex:
+        """Make the index that a folder in memory holds."""
+        contents = unpack_vectors(folder)
+        index = cls(contents.metric, recipe=contents.recipe)
+        index._set(contents)
+        return index
+
+
+def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:
+    """Pad rows to a width, where more was asked for than there are items."""
+    more = width - array.shape[1]
+    return array if more == 0 else np.pad(array, ((0, 0), (0, more)), constant_values=value)
+
+
+def _check_relevance(relevance: Any, queries: NDArray[np.float32] | None, items: int) -> Any:
+    if relevance is None:
+        return None
+    if queries is None:
+        raise InvalidParameter(
+            "The 'relevance' parameter of fit must come with 'queries', one row for each of them. "
+            "Got no queries. Pass fit(X, queries=Q, relevance=Y), or neighbors= for the items."
+        )
+    return as_relevance(relevance, len(queries), items)
+
+
+def _check_neighbors(neighbors: Any, items: int) -> NDArray[np.int64]:
+    """Check the neighbours of the items, and drop each item itself."""
+    near = as_array(neighbors, "neighbors")
+    if near.dtype.kind not in "iu" or near.ndim != 2 or len(near) != items or near.size == 0:
+        raise InvalidParameter(
+            f"The 'neighbors' parameter of fit must be an integer array of shape ({items}, j), the "
+            f"nearest items of each item. Got dtype {near.dtype} of shape {near.shape} instead. "
+            "Leave it out to have them computed."
+        )
+    if near.max() >= items or near.min() < -1:
+        raise InvalidParameter(
+            f"The 'neighbors' parameter of fit must hold rows from 0 to {items - 1}, or -1 as "
+            f"padding. Got {near.min()} to {near.max()} instead. Number the items from 0 up."
+        )
+    return np.where(near == np.arange(items)[:, None], -1, near).astype(np.int64)

@@ -1,0 +1,54 @@
+"""What a bug report needs: versions, processor, and what the kernels use of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+import irli
+from irli.base.threads import thread_count
+from irli.engine.simd import describe_simd
+
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "numba",
+    "llvmlite",
+    "safetensors",
+    "filelock",
+    "threadpoolctl",
+    "torch",
+    "scikit-learn",
+    "ray",
+    "h5py",
+)
+
+
+def collect_versions() -> dict[str, Any]:
+    """Return versions and facts about this machine as plain values."""
+    found: dict[str, Any] = {
+        "irli": irli.__version__,
+        "python": sys.version.split()[0],
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": thread_count(None),
+        "simd": describe_simd(),
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def show_versions() -> None:
+    """Print the versions of irli and of what it stands on, for a bug report."""
+    found = collect_versions()
+    width = max(map(len, found))
+    for name, value in found.items():
+        sys.stdout.write(f"{name:<{width}}  {'not installed' if value is None else value}\n")

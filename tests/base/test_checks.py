@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from irli.base import checks
+from irli.base.checks import (
+    as_ids,
+    as_queries,
+    as_relevance,
+    as_vectors,
+    check_choice,
+    check_float,
+    check_int,
+)
+from irli.errors import DimensionMismatch, InvalidParameter, IrliError
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", ">f4", "i1", "u1", "i4", "i8", "u8", "?", "longdouble"]
+)
+def test_vectors_of_any_real_type(dtype: str) -> None:
+    x = np.array([[0, 1], [1, 0], [1, 1]]).astype(dtype)
+    vectors = as_vectors(x, "X")
+    assert vectors.dtype == np.float32
+    assert vectors.dtype.isnative
+    assert vectors.flags.c_contiguous
+    np.testing.assert_array_equal(vectors, [[0, 1], [1, 0], [1, 1]])
+
+
+def test_vectors_are_not_copied_when_right(tmp_path: Path) -> None:
+    x = np.ones((3, 2), dtype=np.float32)
+    assert np.shares_memory(as_vectors(x, "X"), x)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert np.shares_memory(as_vectors(mapped, "X"), mapped)
+
+
+@pytest.mark.parametrize("view", [np.s_[:, ::2], np.s_[::-1], np.s_[:, 1:]])
+def test_vectors_need_not_be_contiguous(view: Any) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)[view]
+    vectors = as_vectors(x, "X")
+    assert vectors.flags.c_contiguous
+    np.testing.assert_array_equal(vectors, x)
+    np.testing.assert_array_equal(as_vectors(np.asfortranarray(x), "X"), x)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 2, 2)])
+def test_vectors_of_wrong_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidParameter, match=r"'X' parameter must be an array of shape \(n, d\)"):
+        as_vectors(np.ones(shape), "X")
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_vectors_must_not_be_empty(shape: tuple[int, int]) -> None:
+    with pytest.raises(InvalidParameter, match="at least one vector"):
+        as_vectors(np.ones(shape), "X")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.ones((2, 2), dtype=complex),
+        np.array([["a", "b"]]),
+        np.array([[object()]]),
+        np.array([["2020-01-01"]], dtype="M8[D]"),
+        [[1, 2], [3]],
+        None,
+        sp.csr_array(np.eye(2)),
+    ],
+)
+def test_vectors_of_wrong_type(x: Any) -> None:
+    with pytest.raises(InvalidParameter, match="The 'X' parameter must"):
+        as_vectors(x, "X")
+
+
+@pytest.mark.parametrize(("bad", "name"), [(np.nan, "nan"), (-np.inf, "-inf"), (1e300, "inf")])
+@pytest.mark.parametrize("row", [0, 5, 9])
+def test_vectors_that_are_not_finite(
+    bad: float, name: str, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_BLOCK", 8)
+    x = np.zeros((10, 4))
+    x[row:, 2] = bad
+    with pytest.raises(InvalidParameter, match=f"Got {name} in row {row} instead"):
+        as_vectors(x, "X")
+
+
+def test_wrong_dimension_names_both_numbers() -> None:
+    with pytest.raises(DimensionMismatch, match=r"must have 8 dimensions.*Got 4 dimensions"):
+        as_vectors(np.ones((2, 4)), "X", dim=8)
+    with pytest.raises(DimensionMismatch, match=r"must have 8 dimensions.*Got 4 dimensions"):
+        as_queries(np.ones(4), dim=8)
+
+
+def test_queries_single_batch_and_none() -> None:
+    one, single = as_queries(np.ones(3), dim=3)
+    assert (one.shape, single) == ((1, 3), True)
+    batch, single = as_queries(np.ones((1, 3)), dim=3)
+    assert (batch.shape, single) == ((1, 3), False)
+    empty, single = as_queries(np.ones((0, 3)), dim=3)
+    assert (empty.shape, empty.dtype, single) == ((0, 3), np.float32, False)
+
+
+@pytest.mark.parametrize("x", [np.float32(1), np.ones((2, 2, 2)), [[np.nan, 1]], ["a"]])
+def test_queries_that_are_wrong(x: Any) -> None:
+    with pytest.raises(InvalidParameter, match="The 'queries' parameter must"):
+        as_queries(x, dim=2)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.uint64])
+def test_ids_of_any_integer_type(dtype: type) -> None:
+    ids = as_ids(np.array([5, 0, 9], dtype=dtype), 3)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [5, 0, 9]
+
+
+def test_ids_up_to_the_largest_int64() -> None:
+    assert as_ids([2**63 - 1, 0], 2).tolist() == [2**63 - 1, 0]
+    assert as_ids([], 0).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, 2], r"shape \(3,\).*Got shape \(2,\)"),
+        ([[1, 2, 3]], r"Got shape \(1, 3\)"),
+        ([4, -7, 5], "Got -7 in row 1"),
+        ([4, 8, 4], "Got 4 in rows 0 and 2"),
+        ([1.0, 2.0, 3.0], "dtype float64"),
+        ([True, False, True], "dtype bool"),
+        (["a", "b", "c"], "must hold integers"),
+        (np.array([1, 2**63, 3], dtype=np.uint64), "Got 9223372036854775808 in row 1"),
+        ([1, 2**70, 3], "dtype object"),
+    ],
+)
+def test_ids_that_are_wrong(ids: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        as_ids(ids, 3)
+
+
+def test_first_duplicate_is_named() -> None:
+    with pytest.raises(InvalidParameter, match="Got 2 in rows 1 and 2"):
+        as_ids([9, 2, 2, 9, 9], 5)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok"])
+@pytest.mark.parametrize("dtype", ["?", "i8", "f8"])
+def test_relevance_from_any_sparse_form(form: str, dtype: str) -> None:
+    dense = np.array([[0, 1, 1], [0, 0, 0]], dtype=dtype)
+    relevance = as_relevance(sp.csr_array(dense).asformat(form), 2, 3)
+    assert isinstance(relevance, sp.csr_array)
+    assert relevance.dtype == np.float32
+    np.testing.assert_array_equal(relevance.toarray(), dense)
+
+
+def test_relevance_is_a_tidy_copy() -> None:
+    y = sp.csr_array((np.array([1.0, 2.0, 0.0]), np.array([2, 2, 0]), np.array([0, 2, 3])))
+    before = y.copy()
+    relevance = as_relevance(y, 2, 3)
+    assert relevance.nnz == 1
+    assert relevance[0, 2] == 3
+    relevance.data[:] = 9
+    np.testing.assert_array_equal(y.data, before.data)
+    np.testing.assert_array_equal(y.indices, before.indices)
+
+
+def test_relevance_from_item_rows() -> None:
+    relevance = as_relevance(np.array([[2, 2, -1], [-1, -1, -1], [0, 1, 2]], np.int32), 3, 3)
+    np.testing.assert_array_equal(relevance.toarray(), [[0, 0, 1], [0, 0, 0], [1, 1, 1]])
+    assert as_relevance(np.empty((2, 0)), 2, 3).nnz == 0
+
+
+def _malformed() -> sp.csr_array:
+    y = sp.csr_array(np.eye(2, 3))
+    y.indices[1] = 7
+    return y
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (sp.csr_array((3, 2)), r"shape \(2, 3\).*Got shape \(3, 2\)"),
+        (sp.csr_array([[0, 0, 0], [0, -2.0, 0]]), "Got -2.0 in row 1"),
+        (sp.csr_array([[0, 0, 1], [0, np.nan, 0]]), "Got nan in row 1"),
+        (sp.csr_array(np.eye(2, 3) * 1j), "dtype complex"),
+        (_malformed(), "well-formed"),
+        ([[0, 3], [1, 1]], r"range \[0, 2\].*Got 3 in row 0"),
+        ([[0, 1], [1, -2]], "Got -2 in row 1"),
+        ([[0], [1], [2]], r"shape \(2, j\).*Got shape \(3, 1\)"),
+        ([0, 1], r"Got shape \(2,\)"),
+        ([[0.0, 1.0], [0.0, 1.0]], "dtype float64"),
+        ([[0, 1], [1]], "'relevance' parameter must"),
+    ],
+)
+def test_relevance_that_is_wrong(y: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        as_relevance(y, 2, 3)
+
+
+def test_check_int() -> None:
+    assert check_int("k", np.int16(3), at_least=1, at_most=3) == 3
+    assert type(check_int("k", np.int16(3))) is int
+    with pytest.raises(InvalidParameter) as caught:
+        check_int("k", 0, at_least=1, owner="search")
+    assert str(caught.value) == (
+        "The 'k' parameter of search must be an int in the range [1, inf). "
+        "Got 0 instead. Use 1 or more."
+    )
+    with pytest.raises(InvalidParameter, match=r"range \(-inf, 5\].*Use 5 or less"):
+        check_int("k", 6, at_most=5)
+
+
+@pytest.mark.parametrize("value", [1.0, "1", None, True, np.float32(2), np.array([1])])
+def test_check_int_of_wrong_type(value: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"'k' parameter must be an int\. Got"):
+        check_int("k", value)
+
+
+def test_check_float() -> None:
+    assert check_float("slack", np.float32(1.5), at_least=1) == 1.5
+    assert check_float("slack", 2, at_least=1) == 2.0
+    with pytest.raises(InvalidParameter, match=r"range \[1, inf\).*Got 0.5.*Use 1 or more"):
+        check_float("slack", 0.5, at_least=1)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, "1", None, True, 1j])
+def test_check_float_of_wrong_type(value: Any) -> None:
+    with pytest.raises(InvalidParameter, match="'slack' parameter must be a finite number"):
+        check_float("slack", value)
+
+
+def test_check_choice() -> None:
+    assert check_choice("metric", "l2", ("l2", "ip")) == "l2"
+    with pytest.raises(InvalidParameter, match=r"of VectorIndex must be one of 'l2', 'ip'.*Got 3"):
+        check_choice("metric", 3, ("l2", "ip"), owner="VectorIndex")
+
+
+def test_errors_are_also_the_built_in_ones() -> None:
+    with pytest.raises(ValueError, match="'k'"):
+        check_int("k", 0, at_least=1)
+    with pytest.raises(IrliError):
+        check_int("k", 0, at_least=1)

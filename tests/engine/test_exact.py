@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted import clusters, exact_distances, nearness
+
+from irli.engine import exact as neighbors
+from irli.engine.exact import exact_neighbors
+from irli.engine.simd import LANES
+
+
+def normalised(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def check(queries, base, k, metric, rows, found) -> None:  # type: ignore[no-untyped-def]
+    """`found` are k nearest, whichever of equals, without the query's own row."""
+    exact = nearness(exact_distances(queries, base, metric), metric)
+    if rows is not None:
+        exact[rows >= 0, rows[rows >= 0]] = np.inf
+        assert not ((found == rows[:, None]) & (rows[:, None] >= 0)).any()
+    allowed = np.isfinite(exact).sum(axis=1)
+    right = np.sort(exact, axis=1)[:, :k]
+    for i in range(len(queries)):
+        count = min(k, allowed[i])
+        mine = found[i, :count]
+        assert (mine >= 0).all()
+        assert len(set(mine)) == count
+        assert (found[i, count:] == -1).all()
+        np.testing.assert_allclose(exact[i, mine], right[i, :count], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("k", [1, 5, 60, 70])
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_brute_force(metric: str, k: int, leave_out: bool) -> None:
+    base = clusters(6, 10, dim=5, spread=0.5, seed=2).points
+    base[3:6] = base[9]
+    if metric == "cosine":
+        base = normalised(base)
+    queries = base[::2].copy()
+    rows = np.arange(0, 60, 2) if leave_out else None
+    if rows is not None:
+        rows[::5] = -1
+    found = exact_neighbors(queries, base, k, metric, rows=rows)
+    assert found.shape == (30, k)
+    assert found.dtype == np.int64
+    check(queries, base, k, metric, rows, found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 20),
+    st.integers(0, 12),
+    st.integers(1, 6),
+    st.integers(1, 25),
+    st.sampled_from(["l2", "ip"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_any_small_problem(n: int, m: int, dim: int, k: int, metric: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # Small integers: many ties, and float32 is exact.
+    base = rng.integers(-2, 3, size=(n, dim)).astype(np.float32)
+    queries = rng.integers(-2, 3, size=(m, dim)).astype(np.float32)
+    rows = rng.integers(-1, n, size=m)
+    found = exact_neighbors(queries, base, k, metric, rows=rows)
+    check(queries, base, k, metric, rows, found)
+    # Of equals, the smaller row comes first.
+    exact = nearness(exact_distances(queries, base, metric), metric)
+    for i in range(m):
+        mine = found[i][found[i] >= 0]
+        keys = list(zip(exact[i, mine], mine, strict=True))
+        assert keys == sorted(keys)
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(-9, 9, size=(50, 4)).astype(np.float32)
+    whole = exact_neighbors(base, base, 7, rows=np.arange(50))
+    monkeypatch.setattr(neighbors, "_QUERIES", 3)
+    monkeypatch.setattr(neighbors, "_ITEMS", LANES)
+    seen: list[tuple[int, int]] = []
+    parts = exact_neighbors(
+        base,
+        base,
+        7,
+        rows=np.arange(50),
+        threads=1,
+        progress=lambda done, total, _: seen.append((done, total)),
+    )
+    np.testing.assert_array_equal(parts, whole)
+    assert seen[-1] == (17, 17)
+
+
+def test_alone() -> None:
+    one = np.ones((1, 3), dtype=np.float32)
+    assert exact_neighbors(one, one, 2, rows=np.array([0])).tolist() == [[-1, -1]]
+    assert exact_neighbors(one, one, 2).tolist() == [[0, -1]]
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_find_the_same(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "_QUERIES", 7)
+    base = clusters(6, 10, dim=5, spread=0.5, seed=2).points
+    rows = np.arange(60)
+    one = exact_neighbors(base, base, 4, rows=rows)
+    np.testing.assert_array_equal(exact_neighbors(base, base, 4, rows=rows, threads=threads), one)

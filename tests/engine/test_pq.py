@@ -1,0 +1,276 @@
+"""4-bit codes: what they lose, where they lie, and that no data breaks them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import irli
+from irli.base.recipe import MOST_PIECES
+from irli.engine.pq import Codebook, _packed, choose_pieces, encode_items, learn_codebook, no_codes
+from irli.engine.simd import LANES, WORDS
+from irli.errors import InvalidParameter
+
+
+def gauss(n: int, dim: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+
+
+def book_of(X: NDArray, pieces: int, eta: float = 1.0, dims: int | None = None) -> Codebook:
+    rng = np.random.default_rng(0)
+    return learn_codebook(X, pieces, X.shape[1] if dims is None else dims, eta, rng)
+
+
+def errors(book: Codebook, X: NDArray) -> NDArray[np.float32]:
+    """What coding loses of each vector, in coordinates."""
+    return book.coordinates(X) - book.decode(book.encode(X))
+
+
+# --- what codes lose -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+def test_more_pieces_lose_less(eta: float) -> None:
+    X = gauss(1500, 16)
+    lost = [np.square(errors(book_of(X, m, eta), X)).mean() for m in (4, 8, 16)]
+    assert lost[0] > 1.2 * lost[1] > 1.2 * 1.2 * lost[2] > 0
+
+
+def test_words_are_learned() -> None:
+    """16 words for one normal coordinate lose about 1 % of its variance, if well chosen."""
+    X = gauss(4000, 4)
+    book = book_of(X, 4)
+    assert np.square(errors(book, X)).mean() < 0.02 * np.square(book.coordinates(X)).mean()
+
+
+def test_score_aware_codes_lose_less_along_the_vector() -> None:
+    X = gauss(2000, 16) + 0.3
+    plain, aware = book_of(X, 8, 1.0), book_of(X, 8, 4.0)
+
+    def along(book: Codebook) -> float:
+        """The mean square of what an inner product with the vector itself would lose."""
+        direction = X / np.linalg.norm(X, axis=1, keepdims=True)
+        return float(np.square((errors(book, X) * (direction @ book.turn)).sum(axis=1)).mean())
+
+    assert along(aware) < 0.6 * along(plain)
+    total = [np.square(errors(book, X)).sum(axis=1).mean() for book in (plain, aware)]
+    assert total[0] < total[1], "the plain codes minimise the whole error"
+    losses = [t + 3 * along(b) for t, b in zip(total, (plain, aware), strict=True)]
+    assert losses[1] < losses[0], "the score-aware codes minimise their own loss"
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+def test_vectors_of_three_kinds_are_coded_without_error(eta: float) -> None:
+    """Each piece takes three values, so that every one can have a word."""
+    X = gauss(3, 8)[np.random.default_rng(0).integers(3, size=600)]
+    np.testing.assert_allclose(errors(book_of(X, 4, eta), X), 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("l2", [True, False])
+@pytest.mark.parametrize(
+    ("n", "dim", "pieces"),
+    [(1, 5, 4), (7, 5, 4), (15, 3, 8), (16, 10, 8), (100, 6, 32), (40, 1, 4)],
+)
+def test_few_vectors(l2: bool, n: int, dim: int, pieces: int) -> None:
+    """Down to a single one; with fewer vectors than words in all pieces, too."""
+    codes, book = coded_and_book(gauss(n, dim), l2, pieces)
+    assert (book.encode(gauss(n, dim)) < WORDS).all()
+    assert np.isfinite(coded.words).all()
+    if n == 1:
+        np.testing.assert_allclose(errors(book, gauss(n, dim)), 0, atol=1e-6)
+
+
+def coded_and_book(
+    X: NDArray, l2: bool, pieces: int
+) -> tuple[irli.engine.vector_layout.Codes, Codebook]:
+    """Code everything in one bucket; the same random numbers make the same codebook."""
+    offsets, items = np.array([[0, len(X)]]), np.arange(len(X), dtype=np.int32)
+    codes = encode_items(X, l2, pieces, offsets, items, np.random.default_rng(0))
+    return codes, book_of(X, pieces, 1.0 if l2 else 4.0)
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+@pytest.mark.parametrize("value", [0.0, 1.0, -1e-20, 1e20])
+def test_equal_vectors(value: float, eta: float) -> None:
+    X = np.full((50, 6), value, dtype=np.float32)
+    book = book_of(X, 4, eta)
+    np.testing.assert_allclose(errors(book, X), 0, atol=1e-3)
+    assert len(np.unique(book.encode(X), axis=0)) == 1
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+@pytest.mark.parametrize(("dim", "pieces"), [(1, 4), (7, 4), (9, 8), (10, 4), (13, 12)])
+def test_dimensions_that_do_not_divide_into_pieces(dim: int, pieces: int, eta: float) -> None:
+    X = gauss(600, dim)
+    book = book_of(X, pieces, eta)
+    assert book.turn.shape[1] % pieces == 0
+    lost = np.square(errors(book, X)).sum(axis=1).mean()
+    assert lost < 0.35 * np.square(book.coordinates(X)).sum(axis=1).mean()
+
+
+def test_fewer_dimensions_are_those_that_vary() -> None:
+    """Of 40 dimensions 8 vary, not along the axes: coding just 8 loses next to nothing else."""
+    rng = np.random.default_rng(0)
+    frame, _ = np.linalg.qr(rng.normal(size=(40, 40)))
+    X = (rng.normal(size=(2000, 8)) @ frame[:8] + frame[20]).astype(np.float32)
+    book = book_of(X, 8, dims=8)
+    held = book.coordinates(X) * book.unit
+    np.testing.assert_allclose(
+        np.square(held).sum(axis=1), np.square(X - book.centre).sum(axis=1), rtol=1e-3
+    )
+    per_piece = held.var(axis=0)
+    assert per_piece.min() > 0.5 * per_piece.max(), "each piece has its share"
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+@pytest.mark.parametrize("power", [-60, -100, 60, 100])
+def test_the_scale_of_vectors_changes_no_code(power: int, eta: float) -> None:
+    """Squares of 1e-20 vanish in float32, and those of 1e20 overflow."""
+    X = gauss(300, 10)
+    scaled = (X * 2.0**power).astype(np.float32)  # powers of two round nothing
+    book, other = book_of(X, 4, eta), book_of(scaled, 4, eta)
+    np.testing.assert_array_equal(other.encode(scaled), book.encode(X))
+
+
+def test_vectors_that_are_no_numbers_in_coordinates_have_codes_all_the_same() -> None:
+    book = book_of(gauss(50, 6), 4, 4.0)
+    with np.errstate(all="ignore"):
+        codes = book.encode(np.full((3, 6), 3e38, dtype=np.float32))
+    assert (codes < WORDS).all()
+
+
+# --- how many pieces -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "pieces"), [((100, 50), 52), ((100, 70), 32), ((4096, 1), 4), ((5000, 64), 64)]
+)
+def test_choose_pieces(shape: tuple[int, int], pieces: int) -> None:
+    X = np.zeros(shape, dtype=np.float32)
+    assert choose_pieces(X, np.random.default_rng(0)) == pieces
+
+
+def test_few_items_have_no_codes_unless_asked_for() -> None:
+    """The recipe decides, so that shards of almost one size agree."""
+    recipe = irli.recipe("default")
+    assert recipe.resolve(4095, 8).pieces == 0
+    assert recipe.resolve(4096, 8).pieces is None  # chosen by what varies
+    assert irli.recipe("default", pieces=8).resolve(100, 8).pieces == 8
+
+
+def test_choose_pieces_by_what_varies() -> None:
+    rng = np.random.default_rng(0)
+    varied = gauss(4100, 160)
+    assert choose_pieces(varied, rng) == 80  # all of 160 equal dimensions, two by two
+    varied[:, 90:] = 1.0
+    assert choose_pieces(varied, rng) == 44
+    varied[:, 3:] = 1.0
+    assert choose_pieces(varied, rng) == 32
+    assert choose_pieces(np.zeros((4096, 400), dtype=np.float32), rng) == 32
+    even = gauss(4100, 96)
+    assert choose_pieces(even, rng) == 96  # nothing can be left out: one each
+    even[:, 70:] *= 0.1
+    assert choose_pieces(even, rng) == 36
+
+
+@pytest.mark.parametrize("pieces", [-1, True, "x", 2.5, MOST_PIECES + 1])
+def test_a_recipe_checks_its_pieces(pieces: object) -> None:
+    with pytest.raises(InvalidParameter, match="'pieces' parameter of the recipe"):
+        irli.recipe("default", pieces=pieces)
+
+
+def test_a_recipe_checks_its_scoring() -> None:
+    with pytest.raises(InvalidParameter, match="'scoring' parameter of the recipe"):
+        irli.recipe("default", scoring="bytes")
+
+
+# --- where codes lie -------------------------------------------------------------------------
+
+
+def unpacked(blocks: NDArray, block: int, lane: int) -> NDArray[np.uint8]:
+    """The code (M,) in one lane: even pieces in low nibbles, odd ones in high nibbles."""
+    column = blocks[block, :, 2 * lane if lane < 16 else 2 * (lane - 16) + 1]
+    return np.stack([column & 15, column >> 4], axis=1).reshape(-1)
+
+
+def check_layout(loads: list[list[int]], pieces: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    loads_ = np.array(loads)
+    ends = loads_.cumsum().reshape(loads_.shape)
+    offsets = np.concatenate([(ends - loads_)[:, :1], ends], axis=1).astype(np.int64)
+    items = rng.integers(50, size=offsets[-1, -1], dtype=np.int32)
+    codes = rng.integers(WORDS, size=(50, pieces), dtype=np.uint8)
+    blocks, starts = _packed(codes, offsets, items)
+    assert blocks.size == 0 or blocks.ctypes.data % 64 == 0
+    assert starts.shape == offsets.shape
+    assert starts[0, 0] == 0
+    assert starts[-1, -1] == len(blocks)
+    for r, line in enumerate(loads):
+        assert r == 0 or starts[r, 0] == starts[r - 1, -1]
+        for b, load in enumerate(line):
+            assert starts[r, b + 1] - starts[r, b] == -(-load // LANES)
+            for place in range(load):
+                block, lane = divmod(place, LANES)
+                np.testing.assert_array_equal(
+                    unpacked(blocks, starts[r, b] + block, lane),
+                    codes[items[offsets[r, b] + place]],
+                )
+
+
+@pytest.mark.parametrize("pieces", [4, 8, 52])
+def test_layout_of_round_and_odd_buckets(pieces: int) -> None:
+    sizes = [0, 1, 31, 32, 33, 0, 64, 65]
+    check_layout([sizes], pieces, seed=0)
+    check_layout([sizes, sizes[::-1]], pieces, seed=1)
+    check_layout([[0, 0]], pieces, seed=2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 4).flatmap(
+        lambda b: st.lists(
+            st.lists(st.integers(0, 70), min_size=b, max_size=b), min_size=1, max_size=3
+        )
+    ),
+    st.integers(0, 99),
+)
+def test_layout_of_any_buckets(loads: list[list[int]], seed: int) -> None:
+    check_layout(loads, 4, seed)
+
+
+@pytest.mark.parametrize("l2", [True, False])
+@pytest.mark.parametrize("pieces", [1, 4, 5, 8])
+def test_sums_of_words_are_scores(l2: bool, pieces: int) -> None:
+    """What a query and the words add up to is the score of the decoded item, up to a constant."""
+    X, q = gauss(200, 12) + 1, gauss(5, 12, seed=1).astype(np.float64)
+    pieces_up = -(-pieces // 4) * 4
+    codes, book = coded_and_book(X, l2, pieces)[0], coded_and_book(X, l2, pieces_up)[1]
+    assert coded.words.shape == (pieces_up, book.words.shape[2], WORDS)
+    codes = book.encode(X)
+    for i in range(len(X)):
+        np.testing.assert_array_equal(unpacked(coded.blocks, i // LANES, i % LANES), codes[i])
+    at = q @ coded.turn + coded.shift
+    parts = at.reshape(len(q), pieces_up, -1)
+    by_word = np.einsum("qms,msw->qmw", parts, coded.words) + coded.start
+    scores = sum(by_word[:, m, codes[:, m]] for m in range(pieces_up))
+    decoded = book.decode(codes) * book.unit @ book.turn.T + book.centre
+    right = q @ decoded.T
+    if l2:
+        right = -((q[:, None] - decoded) ** 2).sum(axis=2) / 2
+    gap = scores - right
+    np.testing.assert_allclose(gap - gap[:, :1], 0, atol=2e-3)
+
+
+def test_no_codes() -> None:
+    codes = no_codes(7)
+    assert coded.blocks.size == coded.words.size == 0
+    assert coded.turn.shape == (7, 0)
+    assert (
+        encode_items(
+            gauss(10, 7), True, 0, np.array([[0, 10]]), np.arange(10), np.random.default_rng(0)
+        ).blocks.size
+        == 0
+    )

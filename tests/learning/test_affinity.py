@@ -1,0 +1,328 @@
+"""The sparse, blocked ranking against a dense N x B computation of both definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+import irli
+from irli import affinity as module
+from irli.learning.affinity import Affinity
+from irli.learning.batches import Inputs
+from irli.learning.network import RouterNetwork
+from irli.learning.partition import assign_bounded, assign_least_loaded, capacity
+
+N, STRANGERS, DIM = 70, 30, 6
+OWN = module._OWN_WEIGHT
+
+
+class World:
+    """A random network, items, strangers, and who wants what; three items nobody wants."""
+
+    def __init__(self, buckets: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        self.buckets = buckets
+        self.network = RouterNetwork(DIM, 4, 8, buckets)
+        with torch.no_grad():
+            self.network.out.weight.mul_(4)
+        self.items = torch.from_numpy(rng.normal(size=(N, DIM)).astype(np.float32))
+        self.strangers = torch.from_numpy(rng.normal(size=(STRANGERS, DIM)).astype(np.float32) + 1)
+        wanted = sp.random_array(
+            (N, N + STRANGERS), density=0.08, rng=rng, dtype=np.float32, format="csr"
+        )
+        wanted.data += 0.1
+        wanted = wanted.toarray()
+        self.lonely = [0, 17, 69]
+        wanted[self.lonely] = 0
+        self.wanted = wanted
+        self.wanted_by = sp.csr_array(wanted)
+        self.held = rng.integers(buckets, size=N).astype(np.int32)
+
+    def affinity(self, recipe: irli.Recipe) -> Affinity:
+        askers = Inputs(torch.cat([self.items, self.strangers]).numpy())
+        return Affinity(self.network, 0, askers, self.wanted_by, recipe)
+
+    def chances(self, cut: float) -> NDArray[np.float64]:
+        """(N + strangers, B): what each f says, dense."""
+        with torch.no_grad():
+            logits = self.network(torch.cat([self.items, self.strangers]))[:, 0].double().numpy()
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        return p if cut == 0 else p / (p + cut)
+
+    def dense(self, kind: str, cut: float, held: NDArray | None = None) -> NDArray[np.float64]:
+        """The affinity of every item to every bucket (N, B) by the definitions."""
+        chance = self.chances(cut)
+        own = np.full(N, 0.0 if kind == "queries" else OWN)
+        wanted = np.zeros_like(self.wanted) if kind == "item" else self.wanted
+        own[wanted.sum(axis=1) == 0] = OWN
+        total = np.zeros((N, self.buckets))
+        for item in range(N):
+            weights = wanted[item].astype(np.float64).copy()
+            mine = own[item]
+            if held is not None:
+                weights *= 1 - chance[:, held[item]]
+                mine *= 1 - chance[item, held[item]]
+            total[item] = mine * chance[item] + weights @ chance
+        return total
+
+
+def check_ranking(best: NDArray, decided: NDArray, right: NDArray, count: int) -> None:
+    """The ranking is by the right affinities, whichever of equals comes first."""
+    assert best.shape == (len(right), count)
+    assert all(len(set(row)) == count for row in best)
+    np.testing.assert_allclose(
+        np.take_along_axis(right, best, axis=1),
+        -np.sort(-right, axis=1)[:, :count],
+        rtol=1e-4,
+        atol=1e-6,
+    )
+    if count > 1:
+        top = -np.sort(-right, axis=1)
+        np.testing.assert_allclose(decided, top[:, 0] - top[:, 1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["item", "queries", "both"])
+@pytest.mark.parametrize("cut", [0.0, 0.005, 0.3])
+@pytest.mark.parametrize("buckets", [2, 16, 64])
+def test_definitions(kind: str, cut: float, buckets: int) -> None:
+    world = World(buckets)
+    rank = world.affinity(irli.recipe("default", affinity=kind, probe_cut=cut))
+    right = world.dense(kind, cut)
+    for count in (1, 2, buckets // 2, buckets):
+        best, decided = rank(np.arange(N), count)
+        check_ranking(best, decided, right, count)
+
+
+@pytest.mark.parametrize("kind", ["item", "queries", "both"])
+@pytest.mark.parametrize("cut", [0.0, 0.005])
+def test_complementing(kind: str, cut: float) -> None:
+    world = World(16, seed=1)
+    rank = world.affinity(irli.recipe("default", affinity=kind, probe_cut=cut))
+    first = world.dense(kind, cut)
+    second = world.dense(kind, cut, world.held)
+    assert np.abs(first - second).max() > 0.1  # the held bucket matters
+    best, decided = rank.complementing(world.held)(np.arange(N), 16)
+    check_ranking(best, decided, second, 16)
+
+
+def test_any_items_in_any_order() -> None:
+    world = World(16)
+    rank = world.affinity(irli.recipe("default"))
+    whole, decided = rank(np.arange(N), 5)
+    some = np.array([69, 3, 3, 0, 41])
+    best, sure = rank(some, 5)
+    np.testing.assert_array_equal(best, whole[some])
+    np.testing.assert_array_equal(sure, decided[some])
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(16)
+    rank = world.affinity(irli.recipe("default"))
+    whole = rank(np.arange(N), 16)
+    monkeypatch.setattr(module, "_BLOCK", 9)
+    again = world.affinity(irli.recipe("default"))
+    parts = again(np.arange(N), 16)
+    np.testing.assert_allclose(parts[1], whole[1], rtol=1e-4, atol=1e-6)
+    check_ranking(parts[0], parts[1], world.dense("both", 0.005), 16)
+
+
+def test_lonely_items_are_ranked_by_their_own_vector() -> None:
+    world = World(16)
+    own = world.dense("item", 0.005)
+    for kind in ("queries", "both", "item"):
+        best, _ = world.affinity(irli.recipe("default", affinity=kind))(np.arange(N), 1)
+        for item in world.lonely:
+            assert best[item, 0] == own[item].argmax()
+
+
+@pytest.mark.parametrize("kind", ["item", "queries", "both"])
+def test_only_the_best_of_each_f_are_kept(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """With fewer kept than there are buckets: the kept ones first, the rest by f(item)."""
+    monkeypatch.setattr(module, "count_kept_buckets", lambda *_: 5)
+    world = World(32, seed=2)
+    rank = world.affinity(irli.recipe("default", affinity=kind))
+    chance = world.chances(0.005)
+    weak = np.argsort(-chance, axis=1)[:, 5:]
+    np.put_along_axis(chance, weak, 0, axis=1)
+    world.chances = lambda cut: chance  # type: ignore[method-assign]
+    right = world.dense(kind, 0.005)
+    own = World(32, seed=2).chances(0.005)
+
+    best, _ = rank(np.arange(N), 5)
+    for item in range(N):
+        there = best[item][best[item] >= 0]
+        expected = -np.sort(-right[item])[: len(there)]
+        np.testing.assert_allclose(right[item, there], expected, rtol=1e-4, atol=1e-6)
+
+    whole, _ = rank(np.arange(N), 32)
+    for item in range(N):
+        assert sorted(whole[item]) == list(range(32))
+        # A bucket that f(item) kept was touched even if nobody weighs it.
+        kept = right[item] > 0
+        if kind == "queries":
+            kept |= chance[item] > 0
+        first, rest = whole[item, : kept.sum()], whole[item, kept.sum() :]
+        assert kept[first].all()
+        values = right[item, first]
+        assert (np.diff(values) <= 1e-6).all()
+        assert (np.diff(own[item, rest]) <= 1e-7).all()
+
+
+@pytest.mark.parametrize("kept", [5, 64])
+@pytest.mark.parametrize("rooms", [1, 2, 11])
+def test_among_some_buckets(monkeypatch: pytest.MonkeyPatch, kept: int, rooms: int) -> None:
+    """The order of some buckets is theirs in the whole ranking, kept or not."""
+    monkeypatch.setattr(module, "count_kept_buckets", lambda *_: kept)
+    world = World(32, seed=4)
+    rank = world.affinity(irli.recipe("default"))
+    among = np.sort(np.random.default_rng(1).choice(32, rooms, replace=False))
+    whole, _ = rank(np.arange(N), 32)
+    best, _ = rank(np.arange(N), 4, among)
+    for row, everything in zip(best, whole, strict=True):
+        right = [bucket for bucket in everything if bucket in among][:4]
+        assert row.tolist() == right + [-1] * (4 - len(right))
+
+
+def test_ranking_leaves_no_trace() -> None:
+    """The scratch of one item must not leak into the next, nor one call into the next."""
+    world = World(64, seed=3)
+    rank = world.affinity(irli.recipe("default"))
+    for _ in range(3):
+        for item in (0, 5, 17):
+            alone, _ = rank(np.array([item]), 10)
+            among, _ = rank(np.arange(N), 10)
+            np.testing.assert_array_equal(alone[0], among[item])
+
+
+# --- items without vectors -------------------------------------------------------------------
+
+
+class Strange:
+    """Items that are no points: sparse queries, two heads, and what each query wants."""
+
+    def __init__(self, buckets: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        self.buckets = buckets
+        self.network = RouterNetwork(DIM, 0, 8, buckets, heads=2, sparse=True)
+        with torch.no_grad():
+            self.network.hidden.table.weight.mul_(10)
+            self.network.out.weight.mul_(4)
+        rows = rng.normal(size=(50, DIM)) * (rng.random((50, DIM)) < 0.6)
+        self.queries = sp.csr_array(rows.astype(np.float32))
+        self.wanted = (rng.random((N, 50)) * (rng.random((N, 50)) < 0.1)).astype(np.float32)
+        self.wanted[:, 0] += 0.1  # everybody is wanted by somebody
+        self.lonely = [0, 17, 69]
+        self.wanted[self.lonely] = 0
+        self.held = rng.integers(buckets, size=N).astype(np.int32)
+
+    def affinity(self, head: int = 1, **changes: object) -> Affinity:
+        recipe = irli.recipe("labels", **changes)
+        wanted = sp.csr_array(self.wanted)
+        return Affinity(self.network, head, Inputs(self.queries), wanted, recipe, own=False)
+
+    def chances(self, cut: float, lift: bool, head: int = 1) -> NDArray[np.float64]:
+        """(queries, B), dense."""
+        with torch.no_grad():
+            batch = Inputs(self.queries).take(np.arange(50))
+            logits = self.network(batch)[:, head].double().numpy()
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        if cut:
+            p = p / (p + cut)
+        return p / p.mean(axis=0) if lift else p
+
+
+WANTED = [item for item in range(N) if item not in (0, 17, 69)]
+
+
+@pytest.mark.parametrize("head", [0, 1])
+@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize("cut", [0.0, 0.005])
+@pytest.mark.parametrize("buckets", [2, 16, 64])
+def test_affinity_of_items_without_vectors(head: int, lift: bool, cut: float, buckets: int) -> None:
+    world = Strange(buckets)
+    right = (world.wanted @ world.chances(cut, lift, head))[WANTED]
+    rank = world.affinity(head, probe_cut=cut, normalize_affinity=lift)
+    for count in (1, 2, buckets):
+        best, decided = rank(np.array(WANTED), count)
+        check_ranking(best, decided, right, count)
+
+
+def test_lift_takes_the_favourites_away() -> None:
+    """Nearly all queries prefer bucket 3: that says nothing of any of them."""
+    world = Strange(16)
+    with torch.no_grad():
+        world.network.out.bias[16 + 3] += 8
+    plain, _ = world.affinity(normalize_affinity=False)(np.array(WANTED), 1)
+    lifted, _ = world.affinity(normalize_affinity=True)(np.array(WANTED), 1)
+    assert (plain == 3).mean() > 0.8
+    assert (lifted == 3).mean() < 0.4
+
+
+def test_second_buckets_without_vectors() -> None:
+    world = Strange(16)
+    chance = world.chances(0.005, normalize_affinity=False)
+    missed = 1 - chance[:, world.held].T  # (N, queries)
+    best, decided = world.affinity(probe_cut=0.005, normalize_affinity=False).complementing(
+        world.held
+    )(np.array(WANTED), 16)
+    check_ranking(best, decided, ((world.wanted * missed) @ chance)[WANTED], 16)
+
+
+def test_second_buckets_with_lift_are_ranked_at_all() -> None:
+    world = Strange(16)
+    with torch.no_grad():
+        world.network.out.weight.mul_(3)
+    best, _ = world.affinity(normalize_affinity=True).complementing(world.held)(
+        np.array(WANTED), 16
+    )
+    assert (np.sort(best, axis=1) == np.arange(16)).all()
+
+
+@pytest.mark.parametrize("count", [5, 32])
+def test_the_kept_come_first_and_the_rest_by_those_asked(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(module, "count_kept_buckets", lambda *_: 5)
+    world = Strange(32)
+    chance = world.chances(0.0, normalize_affinity=False)
+    kept = np.zeros_like(chance)
+    strong = np.argsort(-chance, axis=1)[:, :5]
+    np.put_along_axis(kept, strong, np.take_along_axis(chance, strong, axis=1), axis=1)
+    right = world.wanted @ kept
+    best, _ = world.affinity(normalize_affinity=False)(np.array(WANTED), count)
+    for row, item in zip(best, WANTED, strict=True):
+        there = row[row >= 0]
+        assert len(set(there)) == len(there)
+        first = min(count, int((right[item] > 0).sum()))
+        assert len(there) == (first if count == 5 else 32)
+        np.testing.assert_allclose(
+            right[item, there[:first]], -np.sort(-right[item])[:first], rtol=1e-4, atol=1e-6
+        )
+        asked = np.flatnonzero(world.wanted[item])[: module._ASKED]
+        rest = chance[asked][:, there[first:]].sum(axis=0)
+        assert (np.diff(rest) <= 1e-5).all()
+
+
+@pytest.mark.parametrize("buckets", [16, 100])
+def test_items_that_nobody_wants_get_a_bucket(buckets: int) -> None:
+    world = Strange(buckets)
+    most = capacity(N, buckets, 1.3)
+    loads = np.zeros(buckets, dtype=np.int64)
+    chosen = assign_bounded(world.affinity(), N, most, min(32, buckets), loads)
+    assert (chosen >= 0).all()
+    assert loads.sum() == N
+    assert loads.max() <= most
+    again = assign_bounded(world.affinity(), N, most, min(32, buckets), np.zeros_like(loads))
+    np.testing.assert_array_equal(again, chosen)
+
+
+def test_items_that_nobody_wants_get_the_least_loaded_bucket() -> None:
+    chosen = assign_least_loaded(Strange(16).affinity(), N, 16, 3, np.random.default_rng(0))
+    assert (chosen >= 0).all()
