@@ -21,8 +21,9 @@ PAGE = DOCS / "reference" / "cli.md"
 
 def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each command with the words that call it."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
             yield from _commands(command, f"{prefix}{name} ")
         else:
             yield f"{prefix}{name}", command

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from pages import DOCS, bare, section, table
 
 import irli
 from irli.cluster import ShardedIndex, ShardedLabelIndex
-from pages import DOCS, bare, section, table
 
 PAGE = DOCS / "reference" / "format.md"
 SECTIONS = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import irli
 from pages import DOCS, bare, section, table
+
+import irli
 
 PAGE = DOCS / "reference" / "recipe.md"
 FIELDS = [field.name for field in dataclasses.fields(irli.Recipe)]

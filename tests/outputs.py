@@ -8,6 +8,7 @@ import re
 _VARIES = (
     (r"\b(probes|threshold|candidates)=[\d.e-]+( score=[\w-]+)?", "PARAMETERS"),
     (r"PARAMETERS( PARAMETERS)+", "PARAMETERS"),
+    (r'"parameters": {[^}]*}', "PARAMETERS"),
     (r"\d[\d.,]*(e[+-]?\d+)?", "#"),
     (r"-#", "#"),
     (r"\n {10}(?=[a-z_]+=)", " "),  # settings that go on in the next line
