@@ -139,7 +139,7 @@ def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
            [0., 1., 0.]], dtype=float32)
     """
     if sp.issparse(y):
-        return _relevance_from_sparse(y, n_queries, n_items)
+        return _check_sparse_relevance(y, n_queries, n_items)
     array = as_array(y, "relevance")
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidParameter(
@@ -152,14 +152,8 @@ def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
             f"The 'relevance' parameter must have shape ({n_queries}, j), one row for each query. "
             f"Got shape {array.shape} instead. Pad short rows with -1."
         )
-    wrong = (array < -1) | (array >= n_items)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise InvalidParameter(
-            f"The 'relevance' parameter must hold item rows in the range [0, {n_items - 1}], or -1 "
-            f"as padding. Got {array[row, column]} in row {row} instead. "
-            "Pass positions in the base vectors, not ids."
-        )
+    advice = "Pass positions in the base vectors, not ids."
+    check_padded_range("relevance", array, n_items, "item rows", advice)
     rows, columns = np.nonzero(array != -1)
     relevance = sp.csr_array(
         (np.ones(len(rows), dtype=np.float32), (rows, array[rows, columns])),
@@ -271,9 +265,9 @@ def check_int(
     """
     if type(value) is int and (at_least is None or value >= at_least) and at_most is None:
         return value  # nearly always, and a single query has no time for the rest
-    interval = _interval(at_least, at_most)
+    interval = _format_interval(at_least, at_most)
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise _refusal(name, owner, f"an int{interval}", value, "Pass a whole number.")
+        raise _refuse(name, owner, f"an int{interval}", value, "Pass a whole number.")
     _check_bounds(name, value, at_least, at_most, owner, f"an int{interval}")
     return int(value)
 
@@ -295,9 +289,9 @@ def check_float(
     irli.errors.InvalidParameter: The 'recall' parameter of tune must be a finite number in the
     range [0, 1]. Got 95 instead. Use 1 or less.
     """
-    must = f"a finite number{_interval(at_least, at_most)}"
+    must = f"a finite number{_format_interval(at_least, at_most)}"
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise _refusal(name, owner, must, value, "Pass a number such as 0.5.")
+        raise _refuse(name, owner, must, value, "Pass a number such as 0.5.")
     _check_bounds(name, value, at_least, at_most, owner, must)
     return float(value)
 
@@ -317,7 +311,7 @@ def check_choice(name: str, value: Any, allowed: Iterable[str], *, owner: str = 
         return value
     near = difflib.get_close_matches(str(value), words, n=1)
     advice = f"Did you mean {near[0]!r}?" if near else "Choose one of them."
-    raise _refusal(name, owner, "one of " + ", ".join(map(repr, words)), value, advice)
+    raise _refuse(name, owner, "one of " + ", ".join(map(repr, words)), value, advice)
 
 
 def check_bool(name: str, value: Any, *, owner: str = "") -> bool:
@@ -329,8 +323,19 @@ def check_bool(name: str, value: Any, *, owner: str = "") -> bool:
     True
     """
     if not isinstance(value, bool):
-        raise _refusal(name, owner, "True or False", value, "Choose one of them.")
+        raise _refuse(name, owner, "True or False", value, "Choose one of them.")
     return value
+
+
+def check_padded_range(name: str, array: NDArray[Any], limit: int, what: str, advice: str) -> None:
+    """Raise unless all numbers of an array (n, j) are below `limit`, or -1 as padding."""
+    wrong = (array < -1) | (array >= limit)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InvalidParameter(
+            f"The '{name}' parameter must hold {what} in the range [0, {limit - 1}], or -1 as "
+            f"padding. Got {array[row, column]} in row {row} instead. {advice}"
+        )
 
 
 def check_names(given: Iterable[str], known: Iterable[str], *, owner: str) -> None:
@@ -413,7 +418,7 @@ def _as_float32(array: NDArray[Any], name: str, dim: int | None) -> NDArray[np.f
     return vectors
 
 
-def _relevance_from_sparse(y: Any, n_queries: int, n_items: int) -> Sparse:
+def _check_sparse_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
     if y.shape != (n_queries, n_items):
         raise InvalidParameter(
             f"The 'relevance' parameter must have shape ({n_queries}, {n_items}), queries by "
@@ -440,7 +445,7 @@ def _relevance_from_sparse(y: Any, n_queries: int, n_items: int) -> Sparse:
     return relevance
 
 
-def _interval(at_least: float | None, at_most: float | None) -> str:
+def _format_interval(at_least: float | None, at_most: float | None) -> str:
     if at_least is None and at_most is None:
         return ""
     low = "(-inf" if at_least is None else f"[{at_least}"
@@ -452,12 +457,12 @@ def _check_bounds(
     name: str, value: Any, at_least: float | None, at_most: float | None, owner: str, must: str
 ) -> None:
     if at_least is not None and value < at_least:
-        raise _refusal(name, owner, must, value, f"Use {at_least} or more.")
+        raise _refuse(name, owner, must, value, f"Use {at_least} or more.")
     if at_most is not None and value > at_most:
-        raise _refusal(name, owner, must, value, f"Use {at_most} or less.")
+        raise _refuse(name, owner, must, value, f"Use {at_most} or less.")
 
 
-def _refusal(name: str, owner: str, must: str, value: Any, advice: str) -> InvalidParameter:
+def _refuse(name: str, owner: str, must: str, value: Any, advice: str) -> InvalidParameter:
     of = f" of {owner}" if owner else ""
     return InvalidParameter(
         f"The '{name}' parameter{of} must be {must}. Got {value!r} instead. {advice}"

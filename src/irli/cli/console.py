@@ -18,9 +18,9 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
-from irli.base.folder import LABELS, SHARDS, VECTORS, Folder, read_folder, read_manifest
+from irli.base.folder import LABELS, SHARDS, VECTORS, Folder, claim, read_folder, read_manifest
 from irli.base.metrics import recall as recall_at
-from irli.base.recipe import Recipe
+from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
@@ -92,6 +92,18 @@ def read_settings(pairs: list[str]) -> Values:
                 f"'{key}'. Got '{pair}' instead. Write for example: --set boost=false"
             )
     return changes
+
+
+def read_recipe(name: str, settings: list[str] | None, seed: int | None = None) -> Recipe:
+    """Return a named recipe with the settings of --set and --seed."""
+    changes = read_settings(settings or [])
+    return recipe(name, **(changes if seed is None else changes | {"seed": seed}))
+
+
+def claim_output(out: Path) -> None:
+    """Refuse at the very beginning an output that holds something other than an index."""
+    if out.exists():
+        claim(out)
 
 
 def at_most_one(**options: Any) -> None:

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple, Unpack
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import typer
 from typer import Argument, Option
 
-import irli
 from irli.base.checks import as_labels, as_rows, check_choice
-from irli.base.folder import LABELS, claim
+from irli.base.folder import LABELS
 from irli.base.threads import thread_count
 from irli.base.types import Sparse
 from irli.cli import console
@@ -82,10 +81,8 @@ def fit(
     quiet: Annotated[bool, Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Learn which labels rows carry, resuming a fit that was interrupted."""
-    if out.exists():
-        claim(out)
-    changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
-    index = LabelIndex(irli.recipe(recipe, **changes), ranker=ranker)
+    console.claim_output(out)
+    index = LabelIndex(console.read_recipe(recipe, settings, seed), ranker=ranker)
     given = read_labelled(rows, labels, format)
     options: Values = {"progress": not quiet and sys.stderr.isatty(), "threads": threads}
     if names is not None:
@@ -133,15 +130,8 @@ def predict(
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
     features = make_features(read_given(rows, None, format), known)
-    ask = _make_ask(
-        known,
-        features,
-        no_ranker,
-        threads,
-        probes=probes,
-        candidates=candidates,
-        score=score,
-    )
+    chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
+    ask = _make_ask(known, features, chosen, no_ranker, threads)
     start = perf_counter()
     found = ask(k)
     seconds = perf_counter() - start
@@ -187,15 +177,8 @@ def evaluate(
     features, truth = make_features(given, known), make_truth(given, known)
     counts = np.pad(known.counts, (0, truth.shape[1] - len(known)))
     weights = inverse_propensity_of_counts(counts, known.rows, a, b)
-    ask = _make_ask(
-        known,
-        features,
-        no_ranker,
-        threads,
-        probes=probes,
-        candidates=candidates,
-        score=score,
-    )
+    chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
+    ask = _make_ask(known, features, chosen, no_ranker, threads)
     ask(max(depths))  # the first call loads the kernels
     start = perf_counter()
     found = ask(max(depths)).labels
@@ -323,19 +306,14 @@ def make_truth(given: Given, index: LabelIndex) -> Sparse:
 def _make_ask(
     index: LabelIndex,
     features: Any,
+    chosen: PredictArguments,
     no_ranker: bool,
     threads: int | None,
-    **parameters: Unpack[PredictArguments],
 ) -> Callable[[int], Prediction]:
     """Return a function that predicts the k best labels of the rows."""
-    index.defaults.replace(**parameters)  # says what is wrong before anything is timed
-    return partial(
-        index.predict,
-        features,
-        **parameters,
-        ranker=False if no_ranker else None,
-        threads=threads,
-    )
+    index.defaults.replace(**chosen)  # says what is wrong before anything is timed
+    ranker = False if no_ranker else None
+    return partial(index.predict, features, **chosen, ranker=ranker, threads=threads)
 
 
 def _name_found(found: Prediction, index: LabelIndex) -> list[list[tuple[str | int, float]]]:

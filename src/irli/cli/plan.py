@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -50,24 +50,20 @@ def plan_command(
             f"The --items option must be a whole number. Got {items} instead. Write 100e6."
         )
     count = check_int("items", int(items), at_least=1, owner="plan")
-    changed = irli.recipe(recipe, **console.read_settings(settings or []))
+    changed = console.read_recipe(recipe, settings)
     known = Machines(
         machines, cores, memory * 1e9, round_trip / 1e3, bandwidth * 1e9 / 8, call / 1e3
     )
     # Measuring takes its time: first find out whether there is anything to plan.
     changed.resolve(-(-count // (shards or 1)), dim)
-    found = make_plan(
-        _get_costs(dim, changed, costs),
-        changed,
-        known,
-        items=count,
-        shards=shards,
-        probes=probes,
-        replicas=replicas,
-        batch=batch,
-        k=k,
-        threads=threads,
-    )
+    sizes: dict[str, Any] = {
+        "items": count,
+        "shards": shards,
+        "replicas": replicas,
+        "threads": threads,
+    }
+    search: dict[str, Any] = {"probes": probes, "batch": batch, "k": k}
+    found = make_plan(_get_costs(dim, changed, costs), changed, known, **sizes, **search)
     console.show(found.to_dict(), plan_text(found), as_json)
 
 

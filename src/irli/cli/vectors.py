@@ -14,7 +14,6 @@ from typer import Argument, Option
 
 import irli
 from irli.base.checks import as_vectors, check_choice
-from irli.base.folder import claim
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
     HDF5,
@@ -61,10 +60,8 @@ def build(
     quiet: Annotated[bool, Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Learn an index over the vectors of a file, resuming a build that was interrupted."""
-    if out.exists():
-        claim(out)
-    changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
-    changed = irli.recipe(recipe, **changes)
+    console.claim_output(out)
+    changed = console.read_recipe(recipe, settings, seed)
     sharded = shards is not None or ray is not None
     # Shards read their own slices of a file that can be mapped.
     by_path = sharded and limit is None and key is None and data.suffix not in HDF5

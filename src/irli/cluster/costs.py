@@ -115,14 +115,15 @@ class Costs:
         try:
             said = json.loads(path.read_text())
             costs = cls(**(said | {name: tuple(said[name]) for name in _UNITS}))
-            if any(len(getattr(costs, name)) != count for name, count in _UNITS.items()):
-                raise ValueError("the kinds of work are those of another version")
-            return costs
+            fault = "the kinds of work are those of another version"
+            if all(len(getattr(costs, name)) == count for name, count in _UNITS.items()):
+                return costs
         except (ValueError, TypeError, KeyError) as error:
-            raise FormatError(
-                f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: "
-                f"{error}. Remove it to have them measured again."
-            ) from error
+            fault = str(error)
+        raise FormatError(
+            f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: {fault}. "
+            "Remove it to have them measured again."
+        )
 
 
 # --- how much work there is ----------------------------------------------------------------------

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_names
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder
+from irli.base.index import Index
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -43,7 +44,7 @@ class ShardedResult(SearchResult):
     missing: tuple[int, ...] = ()
 
 
-class ShardedIndex:
+class ShardedIndex(Index):
     """A vector index in P shards, with the methods of `VectorIndex`.
 
     Parameters
@@ -86,12 +87,7 @@ class ShardedIndex:
     # --- learning ------------------------------------------------------------------------------
 
     def fit(
-        self,
-        X: Any,
-        ids: Any = None,
-        queries: Any = None,
-        relevance: Any = None,
-        **options: Unpack[LearnArguments],
+        self, X: Any, ids: Any = None, queries: Any = None, relevance: Any = None, **options: Any
     ) -> ShardedIndex:
         """Learn to index the vectors `X`, and tune the search to recall 0.95 at k = 10.
 
@@ -189,8 +185,7 @@ class ShardedIndex:
         k: int = 10,
         *,
         filter: Any = None,
-        threads: int | None = None,
-        **parameters: Unpack[SearchArguments],
+        **given: Unpack[SearchArguments],
     ) -> Explanation:
         """Report what a search with these arguments does: the work of all shards together.
 
@@ -199,8 +194,7 @@ class ShardedIndex:
         group = self._fitted()
         prepared, _ = as_queries(queries, self._dim)
         k = check_int("k", k, at_least=1, owner="explain")
-        thread_count(threads)
-        chosen = self.defaults.replace(**parameters)
+        chosen = self.defaults.replace(**given)
         arguments = [(prepared, k, chosen, part) for part in self._split_filter(filter)]
         return merge_explanations(group.call("explain", arguments).values, k, self.metric)
 
@@ -236,9 +230,6 @@ class ShardedIndex:
     def __len__(self) -> int:
         self._fitted()
         return int(self._bounds[-1])
-
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
 
     def __contains__(self, id: object) -> bool:
         group = self._fitted()
@@ -337,7 +328,7 @@ class ShardedIndex:
             self._group = None
 
 
-def check_options(options: LearnArguments) -> LearnOptions:
+def check_options(options: dict[str, Any]) -> LearnOptions:
     """Return the options of a sharded `fit`, in which Ray takes the place of workers."""
     check_names(options, LearnArguments.__annotations__, owner="fit")
     workers = options.get("workers", 1)

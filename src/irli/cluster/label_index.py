@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from irli.base.checks import as_labels, as_rows, check_int
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder
+from irli.base.index import Index
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.types import StrPath
 from irli.cluster.build import build
@@ -32,7 +33,6 @@ from irli.errors import NotFitted
 from irli.labels.index import Prediction, count_labels
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names
-from irli.learning.options import LearnArguments
 
 
 class ShardedPrediction(Prediction):
@@ -41,7 +41,7 @@ class ShardedPrediction(Prediction):
     missing: tuple[int, ...] = ()
 
 
-class ShardedLabelIndex:
+class ShardedLabelIndex(Index):
     """A label index in P shards, with the methods of `LabelIndex` for learning and predicting.
 
     Parameters
@@ -77,12 +77,7 @@ class ShardedLabelIndex:
         self._labels: list[NDArray[np.int64]] = []  # of each shard
 
     def fit(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        names: Iterable[str] | None = None,
-        **options: Unpack[LearnArguments],
+        self, X: Any, Y: Any, *, names: Iterable[str] | None = None, **options: Any
     ) -> ShardedLabelIndex:
         """Learn which labels the rows `X` carry.
 
@@ -164,9 +159,6 @@ class ShardedLabelIndex:
     def __len__(self) -> int:
         self._fitted()
         return sum(map(len, self._labels))
-
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
 
     def __repr__(self) -> str:
         what = "not fitted" if self._group is None else f"{len(self)} labels"

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import as_labels, as_rows, check_bool, check_int, check_names
-from irli.base.folder import LABELS, Folder, read_folder, write_folder
+from irli.base.folder import LABELS, Folder, write_folder
+from irli.base.index import SavedIndex
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -41,7 +42,7 @@ class Prediction(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class LabelIndex:
+class LabelIndex(SavedIndex):
     """Extreme multi-label classification with learned, balanced buckets of labels.
 
     It also serves retrieval from a query log whose items have no vectors: rows are the queries,
@@ -323,9 +324,6 @@ class LabelIndex:
     def __len__(self) -> int:
         return len(self._fitted().layout.prior)
 
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
-
     def __repr__(self) -> str:
         if self._predictor is None:
             return f"LabelIndex(recipe={self.recipe.name!r}, not fitted)"
@@ -384,11 +382,6 @@ class LabelIndex:
             want_ranker=self._want_ranker,
         )
         write_folder(path, pack_labels(contents))
-
-    @classmethod
-    def load(cls, path: StrPath, *, mmap: bool = True, verify: bool = True) -> LabelIndex:
-        """Open the index folder `path`; `irli.load` opens any kind and says what the rest means."""
-        return cls.from_folder(read_folder(path, mmap=mmap, verify=verify))
 
     @classmethod
     def from_folder(cls, folder: Folder) -> LabelIndex:

@@ -1,8 +1,9 @@
 """How good the labels are that were found for instances of an extreme multi-label problem.
 
-All measures take `found`, the labels found for each instance, best first and padded with -1, and
-`truth`, the labels that it has. A label counts once, however often it was found. A row of `found`
-that is shorter than k is taken to be padded.
+All measures take `found`, an int array of shape (n, at least 1): the labels found for each
+instance, best first and padded with -1. And they take `truth`, a sparse array of shape (n, L): the
+labels that it has. A label counts once, however often it was found. A row of `found` that is
+shorter than k counts as padded.
 
 The conventions are those of pyxclib, the tool of the Extreme Classification Repository, except
 where a measure says otherwise.
@@ -17,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from irli.base.checks import as_array, check_float, check_int
+from irli.base.checks import as_array, check_float, check_int, check_padded_range
 from irli.base.types import Sparse
 from irli.errors import InvalidParameter
 
@@ -37,11 +38,6 @@ def precision(found: ArrayLike, truth: Sparse, k: int) -> float:
     Averaged over all instances: those without labels count as 0, and those with fewer than k labels
     cannot reach 1.
 
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
-
     Examples
     --------
     >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0]])
@@ -56,11 +52,6 @@ def precision_of_possible(found: ArrayLike, truth: Sparse, k: int) -> float:
 
     This is not precision@k, although some papers call it so: it is never lower and flatters
     instances with few labels, where one hit may count as 1. Instances without labels are skipped.
-
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
 
     Examples
     --------
@@ -77,11 +68,6 @@ def recall(found: ArrayLike, truth: Sparse, k: int) -> float:
 
     Unlike in pyxclib, instances without labels are skipped: there is nothing to recall.
 
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
-
     Examples
     --------
     >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
@@ -97,11 +83,6 @@ def ndcg(found: ArrayLike, truth: Sparse, k: int) -> float:
 
     A hit in place j, from 1, gains 1 / log2(j + 1); the best is to hit with all of the first
     min(k, |y|). Averaged over all instances: those without labels count as 0, as in pyxclib.
-
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
 
     Examples
     --------
@@ -179,8 +160,6 @@ def propensity_scored_precision(
 
     Parameters
     ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
     weights : array of shape (L,)
         See `inverse_propensity`.
 
@@ -308,14 +287,7 @@ def _checked_found(found: ArrayLike, n: int, n_labels: int) -> NDArray[np.int64]
             f"found for each of at least one instance. Got {ids.dtype} of shape {ids.shape} "
             "instead. Pad short rows with -1."
         )
-    wrong = (ids < -1) | (ids >= n_labels)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise InvalidParameter(
-            f"The 'found' parameter must hold labels in the range [0, {n_labels - 1}], or -1 as "
-            f"padding. Got {ids[row, column]} in row {row} instead. "
-            "Pass columns of the truth, not names."
-        )
+    check_padded_range("found", ids, n_labels, "labels", "Pass columns of the truth, not names.")
     return ids.astype(np.int64)
 
 

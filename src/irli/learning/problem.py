@@ -23,7 +23,7 @@ class Problem:
 
     Attributes
     ----------
-    metric : str
+    metric : {"l2", "ip", "cosine"}
     items : float32 array of shape (N, p)
         Where the items lie, for the first partition.
     items_are_queries : bool
@@ -47,12 +47,12 @@ class Problem:
     items_are_queries: bool
     queries: Rows
     query_items: NDArray[np.int64]
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    weights: NDArray[np.float32]
     sampling: NDArray[np.float64]
     held_queries: Rows
     held_truth: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    weights: NDArray[np.float32]
 
     @property
     def pair_queries(self) -> NDArray[np.int64]:

@@ -18,8 +18,9 @@ from irli.base.checks import (
     check_names,
 )
 from irli.base.distance import resolve_metric, worst_distance
-from irli.base.folder import VECTORS, Folder, read_folder, write_folder
+from irli.base.folder import VECTORS, Folder, write_folder
 from irli.base.ids import Ids
+from irli.base.index import SavedIndex
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -60,7 +61,7 @@ class _LastPlan(NamedTuple):
     plan: SearchPlan
 
 
-class VectorIndex:
+class VectorIndex(SavedIndex):
     """Approximate nearest neighbours with learned, balanced buckets.
 
     Parameters
@@ -210,14 +211,12 @@ class VectorIndex:
         k: int = 10,
         *,
         filter: Any = None,
-        threads: int | None = None,
-        **parameters: Unpack[SearchArguments],
+        **given: Unpack[SearchArguments],
     ) -> Explanation:
         """Report what a search with these arguments does; queries run one by one on one thread."""
         searcher = self._fitted()
-        plan = self._make_plan(k, parameters)
+        plan = self._make_plan(k, given)
         prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
-        thread_count(threads)
         allowed = self._ids.allowed(filter)
         told = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
         ids = _add_columns(self._ids.names(told.ids), k, -1)
@@ -292,9 +291,6 @@ class VectorIndex:
     def __len__(self) -> int:
         return len(self._fitted().layout.vectors)
 
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
-
     def __contains__(self, id: object) -> bool:
         self._fitted()
         if not isinstance(id, int | np.integer) or not -(2**63) <= id < 2**63:
@@ -364,11 +360,6 @@ class VectorIndex:
             defaults=self.defaults,
         )
         write_folder(path, pack_vectors(contents))
-
-    @classmethod
-    def load(cls, path: StrPath, *, mmap: bool = True, verify: bool = True) -> VectorIndex:
-        """Open the index folder `path`; `irli.load` opens any kind and says what the rest means."""
-        return cls.from_folder(read_folder(path, mmap=mmap, verify=verify))
 
     @classmethod
     def from_folder(cls, folder: Folder) -> VectorIndex:
