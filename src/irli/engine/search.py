@@ -77,8 +77,8 @@ def search(
         route(layout, block, scratch)
         for row in range(n):
             i = start + row
-            for stage in range(SCAN, RERANK + 1):
-                _run(stage, layout, plan, allowed, block, row, scratch, distances[i], items[i])
+            answer = distances[i], items[i]
+            _run_stages(SCAN, RERANK, layout, plan, allowed, block, row, scratch, *answer)
             _to_user(distances[i], items[i], ids, form)
     return True
 
@@ -98,7 +98,7 @@ def run_stage(
     if stage == ROUTE:
         route(layout, query, scratch)
     else:
-        _run(stage, layout, plan, allowed, query, 0, scratch, distances, items)
+        _run_stages(stage, stage, layout, plan, allowed, query, 0, scratch, distances, items)
 
 
 @kernel
@@ -108,8 +108,9 @@ def count_votes(engine: Engine, allowed: Any) -> None:
 
 
 @inlined
-def _run(
-    stage: int,
+def _run_stages(
+    first: int,
+    last: int,
     layout: VectorLayout,
     plan: SearchPlan,
     allowed: Any,
@@ -119,19 +120,22 @@ def _run(
     distances: Any,
     items: Any,
 ) -> None:
-    """Run one stage after routing, for query `row` of the block; `counts` tells what it did."""
+    """Run the stages from `first` to `last` for query `row` of a routed block.
+
+    This is the one description of a search. Each stage leaves in `counts` what it did.
+    """
     counts = scratch.counts
-    if stage == SCAN:
+    if first <= SCAN <= last:
         if plan.score == CODES:
             fill_table(layout, queries, row, scratch)
         counts[PROBED], counts[FOUND], counts[READ] = _probe_and_scan(
             layout, plan, allowed, row, scratch
         )
-    elif stage == SELECT:
+    if first <= SELECT <= last:
         counts[CHOSEN] = select(plan, counts[FOUND], scratch)
         if plan.score == CODES:
             counts[CHOSEN] = prefilter(layout, queries[row], counts[CHOSEN], plan.k, scratch)
-    else:
+    if first <= RERANK <= last:
         rerank(layout, queries[row], counts[CHOSEN], scratch, distances, items)
 
 
