@@ -50,3 +50,13 @@ def test_no_page_is_without_a_title() -> None:
     for page in PAGES:
         if page.name != "changelog.md":  # it includes CHANGELOG.md
             assert prose(page).startswith("# "), name_of(page)
+
+
+def test_benchmarks_that_pages_name_exist() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = set(re.findall(r"benchmarks/(\w+\.py) ([a-z-]+)", text))
+    assert named
+    for file, name in named:
+        # The docstring at its top lists what a benchmark's file can be asked for.
+        listed = (ROOT / "benchmarks" / file).read_text(encoding="utf-8").split('"""')[1]
+        assert re.search(rf"^    {name} ", listed, flags=re.M), f"benchmarks/{file} {name}"
