@@ -36,7 +36,7 @@ check: setup  ## lint, formatting, types, import layers
 	$(BIN)/lint-imports
 
 docs: setup  ## build the site into site/; any warning is an error
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: setup  ## format the code and sort its imports
 	$(BIN)/ruff check --fix
