@@ -7,7 +7,7 @@ from typing import Any
 
 from irli.base.types import StrPath
 from irli.cluster.contents import ShardedContents, write_shards
-from irli.cluster.serve import Answers, LocalShards, RayShards, Serving
+from irli.cluster.serve import Answers, open_shards
 from irli.cluster.workdir import WorkDir
 
 
@@ -45,11 +45,7 @@ class ShardGroup:
         sums: list[str] | None = None,
         workdir: WorkDir | None = None,
     ) -> None:
-        self._serving: Serving = (
-            LocalShards(paths, kind, mmap, verify)
-            if ray is None
-            else RayShards(ray, paths, kind, mmap, verify, replicas)
-        )
+        self._serving = open_shards(paths, kind, mmap, verify, ray=ray, replicas=replicas)
         self._sums, self._workdir = sums or [], workdir
         self._count = len(paths)
         self.facts: list[dict[str, Any]] = self.ask("facts").values

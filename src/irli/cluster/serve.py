@@ -1,6 +1,6 @@
 """Serving shards: one object for each, in this process or as Ray actors that come back.
 
-To add a backend: a class with the methods of `Serving`, and a line in `irli.cluster.group`.
+To add a backend: a class with the methods of `Serving`, and a line in `open_shards`.
 """
 
 from __future__ import annotations
@@ -172,6 +172,15 @@ class RayShards:
             for actor in replicas:
                 self.ray.kill(actor)
         self.actors = []
+
+
+def open_shards(
+    paths: Sequence[Path], kind: type, mmap: bool, verify: bool, *, ray: str | None, replicas: int
+) -> Serving:
+    """Open the shards in these folders, in this process or, given an address, on Ray."""
+    if ray is None:
+        return LocalShards(paths, kind, mmap, verify)
+    return RayShards(ray, paths, kind, mmap, verify, replicas)
 
 
 def _is_array(value: Any) -> bool:

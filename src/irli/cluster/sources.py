@@ -33,6 +33,7 @@ class Source:
 
     Examples
     --------
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.save(f"{folder}/a.npy", np.eye(3, dtype=np.float32))
     ...     np.save(f"{folder}/b.npy", np.ones((2, 3), dtype=np.float32))

@@ -78,8 +78,8 @@ def search(
         route(layout, block, scratch)
         for row in range(n):
             i = start + row
-            for stage in range(SCAN, RERANK + 1):
-                _run(stage, layout, plan, allowed, block, row, scratch, distances[i], items[i])
+            answer = distances[i], items[i]
+            _run_stages(SCAN, RERANK, layout, plan, allowed, block, row, scratch, *answer)
             _to_user(distances[i], items[i], ids, form)
     return True
 
@@ -99,7 +99,7 @@ def run_stage(
     if stage == ROUTE:
         route(layout, query, scratch)
     else:
-        _run(stage, layout, plan, allowed, query, 0, scratch, distances, items)
+        _run_stages(stage, stage, layout, plan, allowed, query, 0, scratch, distances, items)
 
 
 @kernel
@@ -109,8 +109,9 @@ def count_votes(engine: Engine, allowed: Any) -> None:
 
 
 @inlined
-def _run(
-    stage: int,
+def _run_stages(
+    first: int,
+    last: int,
     layout: VectorLayout,
     plan: SearchPlan,
     allowed: Any,
@@ -120,19 +121,22 @@ def _run(
     distances: Any,
     items: Any,
 ) -> None:
-    """Run a stage after routing for query `row` of the block. Write its counts to `counts`."""
+    """Run the stages from `first` to `last` for query `row` of a routed block.
+
+    This is the one description of a search. Each stage writes its counts to `counts`.
+    """
     counts = scratch.counts
-    if stage == SCAN:
+    if first <= SCAN <= last:
         if plan.score == CODES:
             fill_table(layout, queries, row, scratch)
         counts[PROBED], counts[FOUND], counts[READ] = _probe_and_scan(
             layout, plan, allowed, row, scratch
         )
-    elif stage == SELECT:
+    if first <= SELECT <= last:
         counts[CHOSEN] = select(plan, counts[FOUND], scratch)
         if plan.score == CODES:
             counts[CHOSEN] = prefilter(layout, queries[row], counts[CHOSEN], plan.k, scratch)
-    else:
+    if first <= RERANK <= last:
         rerank(layout, queries[row], counts[CHOSEN], scratch, distances, items)
 
 
