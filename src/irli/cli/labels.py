@@ -35,7 +35,7 @@ from irli.labels.metrics import (
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names, label_matrix
 from irli.labels.text_files import read_jsonl, read_label_lists, read_texts
-from irli.labels.xmc_text import opened
+from irli.labels.xmc_text import open_input
 
 _FORMATS = ("xmc", "matrix", "text", "jsonl")
 _WITH_LABELS = ("xmc", "jsonl")
@@ -261,7 +261,7 @@ def _detect_format(path: Path) -> str:
         return "jsonl"
     if path.suffix in (".npz", ".npy"):
         return "matrix"
-    with opened(path) as stream:
+    with open_input(path) as stream:
         words = stream.readline(200).split()
     numbers = len(words) if all(word.isdigit() for word in words) else 0
     return {3: "xmc", 2: "matrix"}.get(numbers, "text")
