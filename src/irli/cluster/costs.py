@@ -60,7 +60,7 @@ _NOISE = 0.3  # standard deviation between the copies of an item: distinct, but 
 _BATCH = 128  # queries
 _REPEATS = 2  # timings, of which the shortest counts
 # Builds that are measured: (items, buckets, epochs, epochs between re-partitions). They are small,
-# but large enough for codes. No two kinds of work grow together, so each cost can be told apart.
+# but large enough for codes. No two kinds of work grow together, so their costs can be separated.
 _BUILDS = (
     (5_000, 64, 2, 2),
     (8_000, 512, 6, 6),

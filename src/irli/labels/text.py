@@ -416,8 +416,8 @@ def _unpack_strings(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
         text, offsets = arrays[name], arrays[f"{name}_offsets"]
     except KeyError as error:
         raise _damaged_error(f"the array {error} is missing") from error
-    whole = text.dtype == np.uint8 and text.ndim == 1
-    if not (whole and offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets)):
+    valid = text.dtype == np.uint8 and text.ndim == 1
+    if not (valid and offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets)):
         raise _damaged_error(f"'{name}' must be bytes, and '{name}_offsets' integers")
     bounds = offsets.tolist()
     if bounds[0] != 0 or bounds[-1] != len(text) or any(a > b for a, b in pairwise(bounds)):

@@ -83,12 +83,12 @@ def _parse_header(file: Path, line: bytes, labelled: bool) -> Header:
     names, others = ("N D L", "N D") if labelled else ("N D", "N D L")
     words = line.split()
     count, other_count = len(names.split()), len(others.split())
-    whole = all(word.isdigit() and int(word) <= _LARGEST for word in words)
-    whole = whole and len(line) < _LONGEST
-    if whole and len(words) == count:
+    valid = all(word.isdigit() and int(word) <= _LARGEST for word in words)
+    valid = valid and len(line) < _LONGEST
+    if valid and len(words) == count:
         return Header(int(words[0]), int(words[1]), int(words[2]) if labelled else 0)
     advice = "It is damaged or of another format. Download it again."
-    if whole and len(words) == other_count:
+    if valid and len(words) == other_count:
         other = "read_matrix" if labelled else "read_rows"
         advice = f"Files that start with {others} are read by {other}."
     got = f"'{_shorten(line.strip())}'" if line else "nothing (the file is empty)"

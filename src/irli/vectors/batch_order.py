@@ -12,7 +12,7 @@ from irli.engine.dense import multiply
 
 _PIVOTS = 64  # queries around which the others are grouped
 _TINY = np.float32(1e-30)  # smallest norm to divide by
-_DIMS = 64  # dimensions that are compared; so many tell well enough which queries are near
+_DIMS = 64  # dimensions that are compared, enough to find near queries
 
 FEWEST = 8 * _PIVOTS  # smallest batch that is worth ordering
 
