@@ -56,7 +56,7 @@ def open_input(file: Path) -> Iterator[IO[bytes]]:
         ) from error
     except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
         raise FormatError(
-            f"{file} must be a complete compressed file. It cannot be unpacked: {error}. "
+            f"{file} must be a whole packed file. It cannot be unpacked: {error}. "
             "It was cut in the middle, damaged or misnamed. Download it again."
         ) from error
 
