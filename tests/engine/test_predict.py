@@ -16,8 +16,7 @@ from plantedlabels import random_frozen, random_ranker, random_rows, ranked
 
 from irli.base.recipe import SCORES
 from irli.engine import predict as labelkernels
-from irli.engine.int8 import untile
-from irli.engine.int8 import unround_rows
+from irli.engine.int8 import unround_rows, untile
 from irli.engine.predict import LabelLayout, LabelScratch
 from irli.engine.router import Router
 from irli.labels.calibration import INDEX_ALONE, Calibration

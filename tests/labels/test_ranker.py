@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from plantedlabels import labelled, random_frozen, random_ranker, random_rows, ranked
 
-from irli.labels.calibration import Calibration, fit_calibration, compute_pair_margins
+from irli.labels.calibration import Calibration, compute_pair_margins, fit_calibration
 from irli.labels.grow import join_rankers
 from irli.labels.predictor import LabelParameters, Predictor
 from irli.labels.ranker import Ranker, train_ranker, usual_values

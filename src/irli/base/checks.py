@@ -309,7 +309,7 @@ def check_choice(name: str, value: Any, allowed: Iterable[str], *, owner: str = 
     words = list(allowed)
     if isinstance(value, str) and value in words:
         return value
-    near = difflib.get_close_matches(str(value), words, n=1)
+    near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     advice = f"Did you mean {near[0]!r}?" if near else "Choose one of them."
     raise _parameter_error(name, owner, "one of " + ", ".join(map(repr, words)), value, advice)
 

@@ -29,8 +29,8 @@ def resolve_metric(metric: Any, *, owner: str = "") -> str:
     >>> resolve_metric("euclidean"), resolve_metric("inner_product")
     ('l2', 'ip')
     """
-    name = ALIASES.get(metric, metric) if isinstance(metric, str) else metric
-    return check_choice("metric", name, METRICS, owner=owner)
+    name = check_choice("metric", metric, (*METRICS, *ALIASES), owner=owner)
+    return ALIASES.get(name, name)
 
 
 def worst_distance(metric: str) -> float:

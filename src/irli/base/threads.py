@@ -22,12 +22,14 @@ _default: int | None = None
 
 
 def set_threads(threads: int | None) -> None:
-    """Set the default number of threads. None: one for each core.
+    """Set the default number of threads. -1: one for each core.
 
-    The environment variable IRLI_NUM_THREADS sets the default without code.
+    None goes back to the environment variable IRLI_NUM_THREADS, or without it to one for each core.
     """
     global _default
-    _default = None if threads is None else check_int("threads", threads, at_least=1)
+    if threads is not None and threads != -1:
+        threads = check_int("threads", threads, at_least=1)
+    _default = threads
 
 
 def thread_count(threads: int | None) -> int:
@@ -50,10 +52,10 @@ def _read_environment() -> int | None:
     text = os.environ.get("IRLI_NUM_THREADS")
     if text is None:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if text != "-1" and not (text.isdecimal() and int(text) > 0):
         raise InvalidParameter(
-            "The environment variable IRLI_NUM_THREADS must be a number of threads, 1 or more. "
-            f"Got {text!r} instead. Unset it to use every core."
+            "The environment variable IRLI_NUM_THREADS must be a number of threads, 1 or more, or "
+            f"-1 for one on each core. Got {text!r} instead. Unset it to use every core."
         )
     return int(text)
 

@@ -202,7 +202,8 @@ def _read_metric(file: Path, arrays: Any) -> str:
         raise FormatError(
             f"{file} must have an attribute 'distance' that is one of "
             f"{', '.join(map(repr, METRIC_OF))}. It has {distance!r} instead. "
-            "Name the metric, or read its arrays one by one with read_vectors(path, key=...)."
+            "Read its arrays one by one with read_vectors(path, key=...), or give irli build a "
+            "--metric."
         )
     return METRIC_OF[distance]
 

@@ -18,7 +18,16 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
-from irli.base.folder import LABELS, SHARDS, VECTORS, Folder, claim, read_folder, read_manifest
+from irli.base.folder import (
+    LABEL_SHARDS,
+    LABELS,
+    SHARDS,
+    VECTORS,
+    Folder,
+    claim,
+    read_folder,
+    read_manifest,
+)
 from irli.base.metrics import recall as recall_at
 from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
@@ -33,11 +42,12 @@ _COMMANDS = {
     VECTORS: "irli search, irli eval or irli tune",
     SHARDS: "irli search, irli eval or irli tune",
     LABELS: "irli labels predict or irli labels eval",
+    LABEL_SHARDS: "irli info, or irli.load in Python",
 }
 
 Values = dict[str, Any]
 _PARSERS: dict[Any, Callable[[str], Any]] = {
-    bool: {"true": True, "false": False}.__getitem__,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
     int: int,
     float: float,
     str: str,

@@ -53,7 +53,7 @@ Candidates = Annotated[int | None, Option(help="Labels to rerank.")]
 Score = Annotated[str | None, Option(help="votes, probability, logit or log-probability.")]
 NoRanker = Annotated[bool, Option("--no-ranker", help="Do not rerank.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)

@@ -17,7 +17,7 @@ from irli.cluster.costs import Costs, measure_costs
 from irli.cluster.planner import ClusterPlan, Machines, make_plan
 from irli.errors import InvalidParameter
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("plan")

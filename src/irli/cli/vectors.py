@@ -33,7 +33,7 @@ from irli.vectors.index import VectorIndex
 Key = Annotated[str | None, Option(help="Name of the array in an HDF5 file.")]
 Limit = Annotated[int | None, Option(min=1, help="Read at most this many vectors.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
