@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
-from irli.engine.router import Router, pack, plain
+from irli.engine.router import Router, make_router, pack
 from irli.engine.vector_layout import L2, VectorLayout
 from irli.learning.partition import Partition
 
@@ -55,9 +55,9 @@ class Shifted(NamedTuple):
 def shifted_queries(
     n_per: int, centres: int, dim: int, n_queries: int, wanted: int, seed: int = 0
 ) -> Shifted:
-    """Make queries around points of their own; those around point j want cluster `turn[j]`.
+    """Make queries around points of their own; those around point j want cluster j + 1.
 
-    The map is a shift by one, so that the geometry is of no help: what is near is never wanted.
+    So the geometry is of no help: what is near is never wanted.
     """
     items = clusters(n_per, centres, dim, seed=seed)
     rng = np.random.default_rng(seed + 1)
@@ -106,7 +106,7 @@ def random_router(
     out = rng.normal(size=(features, buckets))
     if rank is not None:
         out = rng.normal(size=(features, rank)) @ rng.normal(size=(rank, buckets)) / rank**0.5
-    return plain(
+    return make_router(
         project=rng.normal(size=(dim, features)).astype(np.float32) / dim**0.5,
         shift=rng.normal(size=features).astype(np.float32),
         linear=linear,
@@ -115,13 +115,13 @@ def random_router(
     )
 
 
-def freeze(
+def assemble_layout(
     routers: list[Router],
     partitions: list[Partition],
     vectors: Floats,
     metric: int = L2,
     pieces: int = 0,
-    rounded: bool = False,
+    int8: bool = False,
 ) -> VectorLayout:
     """Put routers of equal shapes and their partitions together as the kernels read them."""
     lists = [partition.invert() for partition in partitions]
@@ -129,7 +129,7 @@ def freeze(
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     items = np.concatenate([items for _, items in lists])
     rows = no_int8_vectors(vectors.shape[1])
-    if rounded:
+    if int8:
         rows = round_items(vectors, metric == L2, np.random.default_rng(1))
     return VectorLayout(
         **pack(routers),
@@ -141,7 +141,7 @@ def freeze(
         items=items,
         vectors=vectors,
         codes=encode_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
-        rounded=rows,
+        int8=rows,
         metric=metric,
     )
 
