@@ -8,11 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.base.memory import to_kernel_fields
 from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
 from irli.engine.router import Router, make_router, pack
-from irli.engine.vector_layout import L2, VectorLayout
+from irli.engine.vector_layout import L2, Codes, Int8Vectors, Projection, VectorLayout
 from irli.learning.partition import Partition
 
 Floats = NDArray[np.float32]
@@ -128,10 +129,12 @@ def assemble_layout(
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     items = np.concatenate([items for _, items in lists])
-    rows = no_int8_vectors(vectors.shape[1])
+    rng = np.random.default_rng(0)
+    codes = encode_items(vectors, metric == L2, pieces, offsets, items, rng)
+    rounded = no_int8_vectors(vectors.shape[1])
     if int8:
-        rows = round_items(vectors, metric == L2, np.random.default_rng(1))
-    return VectorLayout(
+        rounded = round_items(vectors, metric == L2, np.random.default_rng(1))
+    layout = VectorLayout(
         **pack(routers),
         projection=no_projection(),
         linear=routers[0].linear,
@@ -140,10 +143,21 @@ def assemble_layout(
         offsets=offsets,
         items=items,
         vectors=vectors,
-        codes=encode_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
-        int8=rows,
+        codes=codes,
+        int8=rounded,
         metric=metric,
     )
+    return as_kernels_see(layout)
+
+
+def as_kernels_see(layout: VectorLayout) -> VectorLayout:
+    """Return the layout with aligned, read-only arrays, so that kernels are compiled once."""
+    parts = {
+        "projection": Projection(**to_kernel_fields(layout.projection)),
+        "codes": Codes(**to_kernel_fields(layout.codes)),
+        "int8": Int8Vectors(**to_kernel_fields(layout.int8)),
+    }
+    return VectorLayout(**to_kernel_fields(layout) | parts)
 
 
 def random_partition(items: int, buckets: int, per_item: int = 1, seed: int = 0) -> Partition:
