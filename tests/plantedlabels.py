@@ -13,7 +13,7 @@ import irli
 from irli import Recipe
 from irli.engine.label_layout import LabelLayout
 from irli.labels.assemble import assemble_labels
-from irli.labels.ranker import Ranker
+from irli.labels.ranker import Ranker, train_ranker
 from irli.learning.repetition import Repetition
 
 Floats = NDArray[np.float32]
@@ -101,6 +101,19 @@ def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) ->
     dense = rng.normal(size=(dim, labels)) * (rng.random((dim, labels)) < density)
     bias = rng.normal(size=labels).astype(np.float32)
     return Ranker.pack(sp.csr_array(dense.astype(np.float32)), bias)
+
+
+def train(X: sp.csr_array, Y: sp.csr_array, negatives: Any = None, **changes: Any) -> Ranker:
+    """Train a ranker on all features; without `negatives`, every label was proposed."""
+    if negatives is None:
+        negatives = np.ones(Y.shape)
+    settings = {
+        "cost": 1.0,
+        "importance": np.ones(Y.shape[1], dtype=np.float32),
+        "prune": 0.0,
+        "threads": 1,
+    }
+    return train_ranker(X, Y, sp.csr_array(negatives, dtype=np.float32), **{**settings, **changes})
 
 
 def random_rows(rows: int, dim: int, density: float = 0.4, seed: int = 0) -> sp.csr_array:
