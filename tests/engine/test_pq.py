@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from irli.base.recipe import MOST_PIECES
 from irli.engine.pq import (
     Codebook,
     _pack_blocks,
@@ -237,7 +236,7 @@ def test_layout_of_any_buckets(loads: list[list[int]], seed: int) -> None:
 @pytest.mark.parametrize("l2", [True, False])
 @pytest.mark.parametrize("pieces", [1, 4, 5, 8])
 def test_sums_of_codewords_are_scores(l2: bool, pieces: int) -> None:
-    """What a query and the codewords add up to is the score of the decoded item, up to a constant."""
+    """A query and the codewords add up to the score of the decoded item, up to a constant."""
     X, q = gauss(200, 12) + 1, gauss(5, 12, seed=1).astype(np.float64)
     pieces_up = -(-pieces // 4) * 4
     codes, book = codes_and_book(X, l2, pieces)[0], codes_and_book(X, l2, pieces_up)[1]

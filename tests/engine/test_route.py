@@ -119,9 +119,7 @@ def test_8_bit_routers_of_any_scale(scale: float) -> None:
     compact = model.to_int8(queries(50))
     q = queries(10, seed=1)
     got = routed(layout_of([compact]), q)[:, 0]
-    np.testing.assert_array_equal(
-        got.argmax(axis=1), compact.log_probabilities(q).argmax(axis=1)
-    )
+    np.testing.assert_array_equal(got.argmax(axis=1), compact.log_probabilities(q).argmax(axis=1))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])

@@ -195,9 +195,7 @@ def test_sort_down(count: int, seed: int) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.integers(0, 140), SEEDS, st.one_of(TIES, st.sampled_from(ODD.tolist()))
-)
+@given(st.integers(0, 140), SEEDS, st.one_of(TIES, st.sampled_from(ODD.tolist())))
 def test_find_at_least(n: int, seed: int, cut: float) -> None:
     values = with_odd_values(n, seed)
     places = np.full(n + 1, -1, dtype=np.int32)

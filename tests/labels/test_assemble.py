@@ -58,5 +58,6 @@ def test_what_is_read_back_makes_the_same_index(shared: bool, per_item: int) -> 
 
 def test_a_ranker_is_read_back() -> None:
     ranker = random_ranker(50, 12)
-    for one, other in zip(read_ranker(add_ranker(random_label_layout(), ranker)), ranker):
+    again = read_ranker(add_ranker(random_label_layout(), ranker))
+    for one, other in zip(again, ranker, strict=True):
         assert one is other

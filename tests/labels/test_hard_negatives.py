@@ -31,11 +31,11 @@ def slowly(row: int, rows: sp.csr_array, labels: sp.csr_array, among: list[int])
     unit = dense / np.where(length > 0, length, 1)[:, None]
     cosine = {other: unit[other] @ unit[row] for other in among if other != row}
     votes: dict[int, float] = defaultdict(float)
-    for near in sorted(cosine, key=lambda other: -cosine[other])[: _NEAREST]:
+    for near in sorted(cosine, key=lambda other: -cosine[other])[:_NEAREST]:
         if cosine[near] > 1e-7:
             for label in labels[[near]].indices:
                 votes[int(label)] += cosine[near]
-    return set(sorted(votes, key=lambda label: -votes[label])[: _VOTED])
+    return set(sorted(votes, key=lambda label: -votes[label])[:_VOTED])
 
 
 @settings(max_examples=40, deadline=None)

@@ -159,8 +159,7 @@ def test_many_labels_of_a_held_row_are_cut() -> None:
 def test_the_seed_decides_what_is_held_out() -> None:
     X, Y = labelled(300, 12)
     one, again, other = (
-        make_label_problem(X, Y, small_labels(seed=seed)).split.held.tolist()
-        for seed in (0, 0, 1)
+        make_label_problem(X, Y, small_labels(seed=seed)).split.held.tolist() for seed in (0, 0, 1)
     )
     assert one == again != other
 
