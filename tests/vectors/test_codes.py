@@ -16,11 +16,9 @@ from planted import assemble_layout, clusters, random_partition, random_router
 import irli
 from irli import VectorIndex
 from irli.base import folder as storage
-from irli.base.recipe import MOST_PIECES
 from irli.engine.prefilter import LONG
-from irli.engine.vector_layout import CODES, L2, LOG_PROBABILITY, MOST_CANDIDATES
+from irli.engine.vector_layout import L2, MOST_CANDIDATES
 from irli.errors import InvalidParameter
-from irli.vectors.parameters import SearchParameters
 from irli.vectors.problem import HeldOut
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune import tune
@@ -73,11 +71,6 @@ def test_an_answer_is_never_short_with_many_repetitions() -> None:
 def test_more_candidates_than_codes_choose(case: Case) -> None:
     many = {"threshold": 0.0, "candidates": MOST_CANDIDATES + 1, "score": "codes"}
     case.check_exact(case.index.search(case.queries, k=10, **many), 10)
-    assert SearchParameters(score="codes").to_plan(10).score == CODES
-    assert SearchParameters(score="codes", candidates=MOST_CANDIDATES).to_plan(10).score == CODES
-    beyond = SearchParameters(score="codes", candidates=MOST_CANDIDATES + 1)
-    assert beyond.to_plan(10).score == LOG_PROBABILITY
-    assert SearchParameters(score="codes").to_plan(MOST_CANDIDATES).score == LOG_PROBABILITY
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-45, 1e-30, 1e18, 1e36])
@@ -191,14 +184,6 @@ def test_codes_count_no_votes(case: Case) -> None:
     assert (found.counts == 3).all()
 
 
-def test_votes_are_counted_where_a_call_needs_them() -> None:
-    codes = SearchParameters(threshold=0.1, candidates=30, score="codes")
-    assert codes.replace(min_votes=2).score == "log-probability"
-    assert codes.replace(min_votes=1).score == "codes"
-    assert codes.replace(probes=3).score == "codes"
-    assert codes.replace(score="votes", min_votes=2).score == "votes"
-
-
 def test_tuning_chooses_codes_where_they_save_most_distances() -> None:
     """One bucket of wide vectors, which codes read far faster."""
     X = clusters(80, 50, dim=256, spread=0.3, seed=1).points
@@ -207,22 +192,3 @@ def test_tuning_chooses_codes_where_they_save_most_distances() -> None:
     tuned = tune(Searcher(layout), held, "l2", 0.9, 10)
     assert tuned.reached
     assert tuned.parameters.score == "codes"
-
-
-def test_few_items_have_no_codes_unless_asked_for() -> None:
-    """The recipe decides, so that shards of almost one size agree."""
-    recipe = irli.recipe("default")
-    assert recipe.resolve(4095, 8).pieces == 0
-    assert recipe.resolve(4096, 8).pieces is None  # chosen by what varies
-    assert irli.recipe("default", pieces=8).resolve(100, 8).pieces == 8
-
-
-@pytest.mark.parametrize("pieces", [-1, True, "x", 2.5, MOST_PIECES + 1])
-def test_a_recipe_checks_its_pieces(pieces: object) -> None:
-    with pytest.raises(InvalidParameter, match="'pieces' parameter of the recipe"):
-        irli.recipe("default", pieces=pieces)
-
-
-def test_a_recipe_checks_its_scoring() -> None:
-    with pytest.raises(InvalidParameter, match="'scoring' parameter of the recipe"):
-        irli.recipe("default", scoring="bytes")
