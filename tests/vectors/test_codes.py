@@ -192,3 +192,11 @@ def test_tuning_chooses_codes_where_they_save_most_distances() -> None:
     tuned = tune(Searcher(layout), held, "l2", 0.9, 10)
     assert tuned.reached
     assert tuned.parameters.score == "codes"
+
+
+def test_few_items_have_no_codes_unless_asked_for() -> None:
+    """The recipe decides, so that shards of almost one size agree."""
+    recipe = irli.recipe("default")
+    assert recipe.resolve(4095, 8).pieces == 0
+    assert recipe.resolve(4096, 8).pieces is None  # chosen by what varies
+    assert irli.recipe("default", pieces=8).resolve(100, 8).pieces == 8

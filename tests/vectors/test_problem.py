@@ -171,7 +171,7 @@ def test_a_relevance_names_the_heaviest_items_of_held_out_queries() -> None:
     relevance = sp.csr_array(weights.astype(np.float32))
     problem = made(relevance=relevance).problem
     for query, truth in zip(problem.held_queries, problem.held_truth, strict=True):
-        [row] = np.flatnonzero((QUERIES == query).all(axis=1))
+        [row] = np.flatnonzero((query == QUERIES).all(axis=1))
         np.testing.assert_array_equal(truth, np.argsort(-weights[row])[:10])
 
 
