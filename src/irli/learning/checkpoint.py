@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -25,6 +25,8 @@ from irli.learning.repetition import Repetition, group_repetitions
 log = logging.getLogger(__name__)
 
 _TRUNK = ("project", "shift")  # arrays that all routers of a group share
+# What reading raises if some bytes of a file are wrong.
+_DAMAGED = (BadZipFile, ValueError, KeyError, EOFError, TypeError, RuntimeError, OSError)
 
 
 class Checkpoint:
@@ -62,13 +64,14 @@ class Checkpoint:
         if self.folder is None:
             return None
         path = _make_path(self.folder, numbers)
-        try:
-            return self._read(path, len(numbers))
-        except FileNotFoundError:
+        if not path.exists():
             return None
-        except (BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
-            log.warning("%s is damaged and is learned again: %s", path, error)
-            return None
+        with path.open("rb") as file:
+            try:
+                return self._read(file, len(numbers))
+            except _DAMAGED as error:
+                log.warning("%s is damaged and is learned again: %s", path, error)
+                return None
 
     def load_all(self, recipe: Recipe, before: int | None = None) -> list[Repetition]:
         """Read all repetitions, or all before number `before`. Raise if one is missing."""
@@ -86,9 +89,9 @@ class Checkpoint:
             done += group
         return done
 
-    def _read(self, path: Path, count: int) -> list[Repetition] | None:
+    def _read(self, file: IO[bytes], count: int) -> list[Repetition] | None:
         group = []
-        with np.load(path, allow_pickle=False) as saved:
+        with np.load(file, allow_pickle=False) as saved:
             if "mark" not in saved or str(saved["mark"]) != self.mark:
                 return None
             fields: dict[str, Any] = {}
