@@ -239,7 +239,7 @@ def as_labels(y: Any, rows: int) -> Sparse:
     labels.eliminate_zeros()
     if labels.nnz == 0:
         raise InvalidParameter(
-            "The 'Y' parameter must give a label to at least one row. Got no label at all. "
+            "The 'Y' parameter must give a label to at least one row. Got none at all. "
             "Check that rows and labels were read from the right files."
         )
     labels.data[:] = 1

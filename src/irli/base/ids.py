@@ -88,7 +88,7 @@ class Ids:
             return allowed
         if values.shape != (len(self),):
             raise InvalidParameter(
-                f"A boolean array as the 'filter' parameter must have shape ({len(self)},), "
+                f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
                 f"one value for each item. Got shape {values.shape} instead. Or pass allowed ids."
             )
         return np.ascontiguousarray(values)
