@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 pytest.register_assert_rewrite("contract", "planted")
 
@@ -129,3 +130,10 @@ def on_ray() -> Iterator[str]:
 def cases(tmp_path_factory: pytest.TempPathFactory) -> _Cases:
     """A function (recipe, metric, form) -> Case."""
     return _Cases(tmp_path_factory.mktemp("indexes"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_blas_thread() -> Iterator[None]:
+    """Let BLAS run on one thread: for matrices so small, a second one takes longer to wake up."""
+    with threadpool_limits(1, user_api="blas"):
+        yield

@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from irli.cluster.label_build import deal_labels, take_labels
 from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex
-from irli.cluster.label_build import deal_labels, take_labels
 from irli.cluster.label_index import ShardedLabelIndex
 from irli.errors import DeadlineExceeded, FormatError, InvalidParameter, NotFitted
 from irli.labels.metrics import precision
