@@ -1,6 +1,6 @@
-"""Curves of recall against queries per second: their Pareto front, and what they reach at a recall.
+"""Curves of recall against speed or cost: their Pareto front, and values at a recall.
 
-NumPy only: the peers' environment imports it too.
+It imports only NumPy, since the peers' environment imports it too.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-TARGETS = (0.90, 0.95, 0.99)
-LOWEST = 0.8  # recall below which nobody searches
-Point = dict[str, Any]  # of one setting: its recall, and what was measured
+K = 10  # answers to a query
+TARGETS = (0.90, 0.95, 0.99)  # recalls that are reported
+LOWEST = 0.8  # recalls below this are of no use
+Point = dict[str, Any]  # the recall of one setting, and whatever else was measured
 
 
 def front(points: Sequence[Point], speed: str) -> list[Point]:
-    """Return the points that no other beats in recall and in `speed`, by rising recall.
+    """Return the points that no other point beats in both recall and `speed`, by rising recall.
 
     Examples
     --------
@@ -32,9 +33,10 @@ def front(points: Sequence[Point], speed: str) -> list[Point]:
 
 
 def at(points: Sequence[Point], target: float, speed: str) -> float:
-    """Interpolate the logarithm of `speed` along the front; NaN where it never gets there.
+    """Return the speed at a recall, or NaN if no point reaches it.
 
-    Below the lowest recall measured, its speed counts: it reaches the target, too.
+    The logarithm of `speed` is interpolated along the front. A target below the lowest recall that
+    was measured gets the speed of that point, which reaches it.
 
     Examples
     --------
@@ -48,17 +50,27 @@ def at(points: Sequence[Point], target: float, speed: str) -> float:
     return float(np.exp(np.interp(target, found, np.log([point[speed] for point in along]))))
 
 
+def cost_at(points: Sequence[Point], target: float, cost: str) -> float:
+    """Return the cost at a recall: as `at`, but less is better.
+
+    Examples
+    --------
+    >>> round(cost_at([{"recall": 0.8, "work": 10}, {"recall": 1.0, "work": 1000}], 0.9, "work"))
+    100
+    """
+    return 1 / at([{**point, "speed": 1 / point[cost]} for point in points], target, "speed")
+
+
 def near(points: Sequence[Point], target: float, speed: str) -> Point | None:
     """Return the first point of the front that reaches the target."""
     return next((p for p in front(points, speed) if p["recall"] >= target), None)
 
 
 def worth_timing(points: Sequence[Point], speed: str, most: int, slack: float = 0.8) -> list[Point]:
-    """Choose the settings to time: near the front, and most of them near the targets.
+    """Choose at most `most` settings to time: near the front, and mostly near the targets.
 
-    One rough pass ranks the settings, so that those within `slack` of the front stay in. Of these,
-    the two around each target are kept first, then whatever fills the widest gap in recall above
-    `LOWEST`.
+    The rough pass is noisy, so settings within `slack` of the front stay in. The two around each
+    target are kept first. Then comes whatever fills the widest gap in recall above `LOWEST`.
     """
     near_front = [p for p in points if p[speed] >= slack * at(points, p["recall"], speed)]
     near_front.sort(key=lambda p: (p["recall"], p[speed]))
@@ -78,5 +90,5 @@ def worth_timing(points: Sequence[Point], speed: str, most: int, slack: float = 
 
 
 def recall_at(found: np.ndarray, truth: np.ndarray) -> float:
-    """Return the share of the true ids (n, k) among those found (n, k); -1 is never right."""
+    """Return the share of the true ids (n, k) that were found (n, k); -1 counts as not found."""
     return float((truth[:, :, None] == found[:, None, :]).any(axis=2).mean())

@@ -1,4 +1,4 @@
-"""Our index as the benchmark asks it."""
+"""`irli.VectorIndex` as a method of the benchmark."""
 
 from __future__ import annotations
 
@@ -7,46 +7,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vector_methods import Method, Setting
 
 import irli
+from bench.vectors.methods import Method, Setting
 
-CANDIDATES = (20, 30, 40, 60, 80, 120, 200, 400)  # exact distances after the compressed pass
+CANDIDATES = (20, 30, 40, 60, 80, 120, 200, 400)  # exact distances, chosen by codes
 
 
-class Own(Method):
-    """`irli.VectorIndex`; the build's settings are changes of the recipe, or `taught`."""
+class Irli(Method):
+    """`irli.VectorIndex`; the settings of a build are changes of the recipe, or sample_queries."""
 
     package = "irli"
     module = "irli"
 
     def build(self, base: np.ndarray, learn: np.ndarray | None, threads: int) -> None:
-        changes = {name: value for name, value in self.settings.items() if name != "taught"}
-        # Vectors are of unit length already, but we measure what users of the metric get.
+        changes = {k: value for k, value in self.settings.items() if k != "sample_queries"}
+        # The vectors have length 1 already, but we measure what users of the metric get.
         metric = "l2" if self.metric == "l2" else "cosine"
         self.index = irli.VectorIndex(metric, recipe=irli.recipe("default", **changes))
-        queries = learn if self.settings.get("taught") else None
+        queries = learn if self.settings.get("sample_queries") else None
         self.index.fit(base, queries=queries, threads=threads)
 
     def save(self, folder: Path) -> None:
         self.index.save(folder)
 
     def load(self, folder: Path) -> None:
-        loaded = irli.load(folder)
-        if not isinstance(loaded, irli.VectorIndex):
-            raise TypeError(f"{folder} must hold a VectorIndex, and holds {loaded!r}")
-        self.index = loaded
+        self.index = irli.VectorIndex.load(folder)
 
     def sweep(self) -> Iterator[list[Setting]]:
         thresholds = [float(t) for t in np.geomspace(0.2, 1e-6, 23)]
-        if not self.index.recipe.pieces:  # without codes, all that is gathered is compared
+        if not self.index.recipe.pieces:  # without codes, everything that is read is compared
             yield [{"threshold": t} for t in thresholds]
             return
         for count in CANDIDATES:
             yield [{"threshold": t, "candidates": count, "score": "codes"} for t in thresholds]
 
-    def tuned(self, recall: float, queries: np.ndarray | None) -> Setting:
-        """Return what `tune` chooses, by the queries that `fit` held out or by these."""
+    def tune(self, recall: float, queries: np.ndarray | None) -> Setting:
+        """Choose by `tune`, on the queries that `fit` held out or on these."""
         self.index.tune(recall, k=10, queries=queries)
         return {"tuned": recall}
 

@@ -1,23 +1,19 @@
-"""Measure a peer for extreme classification: precision, training, size, memory and query time.
+"""The other libraries for extreme classification: each is trained once and queried in its ways.
 
-It runs in an environment of its own (see peers.txt), one peer in one fresh process:
+It runs in an environment of its own (see label-peers.txt), in one fresh process for each peer:
 
-    .venv-peers/bin/python benchmarks/label_peers.py --peer xr-linear --train FILE --test FILE \\
-        --threads 2 --out result.json --predictions predictions.npy
+    python -m bench.labels.peers PEER TRAIN TEST THREADS RESULT PREDICTIONS
 
-The files are in the text format of the Extreme Classification Repository, gzipped or not. Each peer
-is trained once and then queried in one or more ways, the ``runs`` of the result. The predictions
-are an int32 array of shape (runs, test rows, 5): labels, best first, -1 where a peer gave fewer.
-Settings are the peers' own defaults, or those that their authors publish. Omikuji writes megabytes
-of progress to the standard output: send it away.
+TRAIN and TEST are text files of the Extreme Classification Repository, gzipped or not. RESULT gets
+what was measured, as JSON; its `runs` are the ways of querying. PREDICTIONS gets an int32 array of
+shape (runs, test rows, 5): labels, best first, and -1 where a peer gave fewer. Settings are the
+peers' own defaults, or those that their authors publish.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import json
-import resource
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -26,19 +22,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_svmlight_file
 from sklearn.preprocessing import normalize
 
-TOP = 5
-REPEATS = 3  # of the whole test set; the fastest counts
-SINGLE = 1000  # queries one by one
-WARM = 50
+from bench.common import read_memory, write_json
+from bench.labels.data import PACKAGES
+from bench.labels.timing import SINGLE, TOP, time_batch, time_single
+
 SEED = 0
-CHUNK = 64  # queries of one task, where threads are left to us
+CHUNK = 64  # queries of one task, where a library leaves threads to us
 
 
 @dataclass
@@ -57,9 +53,9 @@ class Rows:
         return csr_matrix((np.ones(len(columns), np.float32), columns, ends), shape)
 
 
-def read(path: Path) -> Rows:
+def read_rows(path: Path) -> Rows:
     """Read a file of the Extreme Classification Repository."""
-    with _opened(path) as lines:
+    with _open(path) as lines:
         rows, width, label_count = map(int, lines.readline().split())
         features, labels = load_svmlight_file(
             lines, n_features=width, multilabel=True, zero_based=True, dtype=np.float32
@@ -69,20 +65,19 @@ def read(path: Path) -> Rows:
     return Rows(features, [list(map(int, row)) for row in labels], label_count)
 
 
-def _opened(path: Path) -> Any:
+def _open(path: Path) -> Any:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 class Peer(ABC):
-    """A peer: prepared, trained, saved, then queried in each of its ways."""
+    """A library: prepared, trained, saved, then queried in each of its ways."""
 
-    package: ClassVar[str]
     runs: Sequence[dict[str, Any]]
     settings: dict[str, Any]
 
     @abstractmethod
     def prepare(self, path: Path, rows: Rows, folder: Path) -> None:
-        """Bring the training data into the form that the peer reads."""
+        """Bring the training data into the form that the library reads."""
 
     @abstractmethod
     def train(self, threads: int) -> None:
@@ -90,11 +85,11 @@ class Peer(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Save what predicting needs."""
+        """Save what predictions need."""
 
     @abstractmethod
     def begin(self, run: dict[str, Any], threads: int) -> None:
-        """Get ready to be queried in one of the ways."""
+        """Get ready for one of the ways of querying."""
 
     @abstractmethod
     def queries(self, features: csr_matrix) -> Any:
@@ -110,9 +105,8 @@ class Peer(ABC):
 
 
 class Omikuji(Peer):
-    """Partitioned label trees. They are trained from a file and asked one query at a time."""
+    """Partitioned label trees. They are trained from a file and predict one query at a time."""
 
-    package = "omikuji"
     runs = ({"densified": False}, {"densified": True})
 
     def __init__(self, **changes: Any) -> None:
@@ -127,7 +121,7 @@ class Omikuji(Peer):
 
     def prepare(self, path: Path, rows: Rows, folder: Path) -> None:
         self._file = folder / "train.txt"
-        with _opened(path) as lines:
+        with _open(path) as lines:
             self._file.write_bytes(lines.read())
 
     def train(self, threads: int) -> None:
@@ -155,7 +149,7 @@ class Omikuji(Peer):
         chunks = [queries[i : i + CHUNK] for i in range(0, len(queries), CHUNK)]
         return [found for part in self._pool.map(self._predict, chunks) for found in part]
 
-    def _predict(self, chunk: Any) -> Any:  # releases the interpreter's lock for each query
+    def _predict(self, chunk: Any) -> Any:  # which releases the lock of the interpreter
         return [self._model.predict(pairs, top_k=TOP) for pairs in chunk]
 
     def labels(self, answer: Any) -> list[list[int]]:
@@ -164,8 +158,6 @@ class Omikuji(Peer):
 
 class Pecos(Peer):
     """PECOS XR-Linear; without clusters it is one classifier for each label."""
-
-    package = "libpecos"
 
     def __init__(self, runs: list[dict[str, Any]], clusters: bool) -> None:
         from pecos.utils import smat_util
@@ -200,14 +192,14 @@ class Pecos(Peer):
         self._folder = folder
 
     def begin(self, run: dict[str, Any], threads: int) -> None:
-        self._model = None  # so that the memory never holds two
+        self._model = None  # so that memory never holds two
         self._model = self._model_class.load(
             str(self._folder), is_predict_only=True, weight_matrix_type=run["weights"]
         )
         self._ways = {"beam_size": run.get("beam"), "only_topk": TOP, "threads": threads}
 
     def queries(self, features: csr_matrix) -> Any:
-        return normalize(features)  # the other peers do so themselves
+        return normalize(features)  # the other libraries do so themselves
 
     def predict(self, queries: Any) -> Any:
         return self._model.predict(queries, **self._ways)
@@ -220,11 +212,10 @@ class Pecos(Peer):
 class NapkinXC(Peer):
     """A probabilistic label tree. It writes its model while it trains.
 
-    One tree, its default: an ensemble reads its files again at every call, so that a query takes
-    as long as loading.
+    It has one tree, as by default. An ensemble reads its files again at every call, so that a query
+    would take as long as loading.
     """
 
-    package = "napkinxc"
     runs = ({"search": "exact"},)
 
     def __init__(self) -> None:
@@ -277,84 +268,52 @@ PEERS: dict[str, Callable[[], Peer]] = {
 
 def measure(peer: Peer, train: Path, test: Path, threads: int) -> tuple[dict[str, Any], np.ndarray]:
     """Train, save and query a peer; return what was measured and the predictions."""
-    rows, asked = read(train), read(test).features
-    found: dict[str, Any] = {"peak_mb_data": _peak()}
+    rows, queries = read_rows(train), read_rows(test).features
+    found: dict[str, Any] = {"peak_mb_data": read_memory("VmHWM") / 2**20}
     with tempfile.TemporaryDirectory() as folder:
         peer.prepare(train, rows, Path(folder))
-        started, used = time.perf_counter(), _cpu()
+        wall, cpu = time.perf_counter(), time.process_time()
         peer.train(threads)
-        found["train_seconds"] = time.perf_counter() - started
-        found["train_cpu_seconds"] = _cpu() - used
-        found["peak_mb_train"] = _peak()
+        found["train_seconds"] = time.perf_counter() - wall
+        found["train_cpu_seconds"] = time.process_time() - cpu
+        found["peak_mb_train"] = read_memory("VmHWM") / 2**20
         model = Path(folder) / "model"
         model.mkdir()
         peer.save(model)
         sizes = [file.stat().st_size for file in model.rglob("*") if file.is_file()]
         found["model_bytes"] = sum(sizes)
-        predictions = np.full((len(peer.runs), asked.shape[0], TOP), -1, dtype=np.int32)
+        predictions = np.full((len(peer.runs), queries.shape[0], TOP), -1, dtype=np.int32)
         found["runs"] = [
-            {**run, **_query(peer, run, asked, threads, kept)}
-            for run, kept in zip(peer.runs, predictions, strict=True)
+            {**run, **_query(peer, run, queries, threads, out)}
+            for run, out in zip(peer.runs, predictions, strict=True)
         ]
-    found["peak_mb"] = _peak()
+    found["peak_mb"] = read_memory("VmHWM") / 2**20
     return found, predictions
 
 
 def _query(
-    peer: Peer, run: dict[str, Any], asked: csr_matrix, threads: int, kept: np.ndarray
+    peer: Peer, run: dict[str, Any], features: csr_matrix, threads: int, out: np.ndarray
 ) -> dict[str, float]:
-    """Time one way of querying; write the labels to `kept`."""
+    """Time one way of querying; write the labels to `out`."""
     peer.begin(run, threads)
-    queries, seconds = peer.queries(asked), []
-    for _ in range(REPEATS):
-        started = time.process_time()
-        answer = peer.predict(queries)
-        seconds.append(time.process_time() - started)
-    for row, labels in zip(kept, peer.labels(answer), strict=True):
+    queries = peer.queries(features)
+    for row, labels in zip(out, peer.labels(peer.predict(queries)), strict=True):
         row[: len(labels)] = labels
-
+    single = [peer.queries(features[i]) for i in range(min(SINGLE, features.shape[0]))]
+    batch_ms = time_batch(lambda: peer.predict(queries), features.shape[0])
     peer.begin(run, 1)
-    singles = [peer.queries(asked[i]) for i in range(min(SINGLE, asked.shape[0]))]
-    for query in singles[:WARM]:
-        peer.predict(query)
-    times = []
-    for query in singles:
-        started = time.process_time()
-        peer.predict(query)
-        times.append(time.process_time() - started)
-    return {
-        "batch_ms": 1e3 * min(seconds) / asked.shape[0],
-        "single_ms_mean": 1e3 * float(np.mean(times)),
-        "single_ms_median": 1e3 * float(np.median(times)),
-    }
+    return {"batch_ms": batch_ms, "single_ms": time_single(peer.predict, single)}
 
 
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)  # all threads
-    return used.ru_utime + used.ru_stime
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def main() -> None:
+def main(name: str, train: str, test: str, threads: str, result: str, predictions: str) -> None:
     """Measure the peer that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peer", choices=PEERS, required=True)
-    parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--test", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--predictions", type=Path, required=True)
-    given = parser.parse_args()
-    peer = PEERS[given.peer]()
-    found, predictions = measure(peer, given.train, given.test, given.threads)
-    head = {"peer": given.peer, "package": f"{peer.package} {version(peer.package)}"}
-    head |= {"settings": peer.settings, "threads": given.threads}
-    given.out.write_text(json.dumps(head | found, indent=1) + "\n")
-    np.save(given.predictions, predictions)
+    peer = PEERS[name]()
+    found, predicted = measure(peer, Path(train), Path(test), int(threads))
+    head = {"peer": name, "package": f"{PACKAGES[name]} {version(PACKAGES[name])}"}
+    head |= {"settings": peer.settings, "threads": int(threads)}
+    write_json(Path(result), head | found)
+    np.save(predictions, predicted)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,4 +1,7 @@
-"""What the benchmark asks of an index, ours or a peer's. NumPy only."""
+"""What the benchmark asks of an index, ours or a peer's.
+
+It imports only NumPy, since the peers' environment imports it too.
+"""
 
 from __future__ import annotations
 
@@ -15,35 +18,35 @@ Setting = dict[str, Any]
 
 
 class Method(ABC):
-    """An index that can be built, kept, and asked in several settings."""
+    """An index that is built, saved, loaded and searched in several settings."""
 
     package: ClassVar[str]
     module: ClassVar[str]
 
     def __init__(self, metric: str, **build: Any) -> None:
         self.metric, self.settings = metric, build
-        # Here and not in `load`, so that the index's memory does not count the library's.
+        # Not imported in `load`: the memory of the index must not include the library.
         self.library = import_module(self.module)
 
     @abstractmethod
     def build(self, base: np.ndarray, learn: np.ndarray | None, threads: int) -> None:
-        """Build the index; `learn` are queries that no one reports on."""
+        """Build the index; `learn` are sample queries, which are never reported on."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that searching needs."""
+        """Write everything that searching needs."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Read it."""
+        """Read what `save` wrote."""
 
     @abstractmethod
     def sweep(self) -> Iterator[list[Setting]]:
-        """Yield rows of settings, each from little work to much."""
+        """Yield rows of settings, each row from little work to much."""
 
     @abstractmethod
     def begin(self, setting: Setting, threads: int) -> None:
-        """Get ready to answer in this setting; `threads` are those of a batch."""
+        """Get ready to search in this setting; `threads` are for batches."""
 
     @abstractmethod
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
@@ -51,14 +54,14 @@ class Method(ABC):
 
     @abstractmethod
     def single(self, query: np.ndarray, k: int) -> np.ndarray:
-        """Answer one of the queries that `prepared` returned, on one thread."""
+        """Answer one of the queries that `prepare` returned, on one thread."""
 
-    def prepared(self, queries: np.ndarray) -> list[np.ndarray]:
-        """Return queries one by one, in the shape that costs the peer least."""
+    def prepare(self, queries: np.ndarray) -> list[np.ndarray]:
+        """Return the queries one by one, in the shape that the library is fastest with."""
         return list(queries)
 
     def work(self, queries: np.ndarray, setting: Setting) -> dict[str, float]:
-        """Say, where known, what a query costs: scanned, exact, router_multiplications."""
+        """Return what a query costs, where known: scanned, exact, router_multiplications."""
         return {}
 
 

@@ -1,6 +1,6 @@
-"""The peers of the vector index: how each is built, kept, asked, and what of it is swept.
+"""The other libraries: how each is built, saved, loaded, searched, and which settings are tried.
 
-Runs in an environment of its own (see vector-peers.txt) and imports nothing of irli. Vectors come
+It runs in an environment of its own (see vector-peers.txt) and imports nothing of irli. Vectors are
 normalised where the metric is the angle, so that every peer searches by inner product or L2.
 """
 
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vector_methods import Method, Setting, doubling
+
+from bench.vectors.methods import Method, Setting, doubling
 
 
 class Faiss(Method):
-    """An index of FAISS, by the words of its factory."""
+    """An index of FAISS, made by its factory."""
 
     package = "faiss-cpu"
     module = "faiss"
@@ -45,7 +46,7 @@ class Faiss(Method):
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
         return self.index.search(queries, k)[1]
 
-    def prepared(self, queries: np.ndarray) -> list[np.ndarray]:
+    def prepare(self, queries: np.ndarray) -> list[np.ndarray]:
         return [queries[i : i + 1] for i in range(len(queries))]
 
     def single(self, query: np.ndarray, k: int) -> np.ndarray:
@@ -67,18 +68,18 @@ class FaissIVF(Faiss):
     def begin(self, setting: Setting, threads: int) -> None:
         super().begin(setting, threads)
         self._inner().nprobe = setting["nprobe"]
-        # Unrefined answers come from the index inside.
-        self._asked = self.index
+        # Without refinement the inner index answers.
+        self._searched = self.index
         if setting.get("refine") == 0:
-            self._asked = self.library.downcast_index(self.index.base_index)
+            self._searched = self.library.downcast_index(self.index.base_index)
         elif "refine" in setting:
             self.index.k_factor = setting["refine"]
 
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
-        return self._asked.search(queries, k)[1]
+        return self._searched.search(queries, k)[1]
 
     def single(self, query: np.ndarray, k: int) -> np.ndarray:
-        return self._asked.search(query, k)[1][0]
+        return self._searched.search(query, k)[1][0]
 
     def work(self, queries: np.ndarray, setting: Setting) -> dict[str, float]:
         self.library.cvar.indexIVF_stats.reset()
@@ -94,7 +95,7 @@ class FaissIVF(Faiss):
 
 
 class FaissHNSW(Faiss):
-    """The graph of FAISS."""
+    """The HNSW graph of FAISS."""
 
     def _before_training(self) -> None:
         self.index.hnsw.efConstruction = 200
@@ -114,7 +115,7 @@ class FaissHNSW(Faiss):
 
 
 class Hnswlib(Method):
-    """The graph by its inventors."""
+    """The HNSW graph by its inventors."""
 
     package = "hnswlib"
     module = "hnswlib"
@@ -151,7 +152,7 @@ class Hnswlib(Method):
 
 
 class Usearch(Method):
-    """Another graph, with halves of floats if asked."""
+    """Another HNSW graph, in half precision if told so."""
 
     package = "usearch"
     module = "usearch.index"
@@ -187,7 +188,7 @@ class Usearch(Method):
 
 
 class Scann(Method):
-    """A tree of one level, 4-bit codes with the score-aware loss, exact reordering."""
+    """ScaNN: a tree of one level, 4-bit codes with the score-aware loss, exact reordering."""
 
     package = "scann"
     module = "scann.scann_ops.py.scann_ops_pybind"
@@ -225,10 +226,10 @@ class Scann(Method):
         self._threads = threads
 
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
-        asked = self.index.search_batched
+        search = self.index.search_batched
         if self._threads > 1:
-            asked = self.index.search_batched_parallel
-        return asked(queries, k, self._reorder, self._leaves)[0].astype(np.int64)
+            search = self.index.search_batched_parallel
+        return search(queries, k, self._reorder, self._leaves)[0].astype(np.int64)
 
     def single(self, query: np.ndarray, k: int) -> np.ndarray:
         return self.index.search(query, k, self._reorder, self._leaves)[0]
@@ -241,13 +242,16 @@ class Scann(Method):
 
 
 class Lorann(Method):
-    """Clusters with a regression of low rank each. It refuses fewer than 64 dimensions: zeros."""
+    """LoRANN: clusters with a regression of low rank each.
+
+    It needs at least 64 dimensions, so shorter vectors are padded with zeros.
+    """
 
     package = "lorann"
     module = "lorann"
 
     def build(self, base: np.ndarray, learn: np.ndarray | None, threads: int) -> None:
-        given, base = self.settings, self._wide(base)
+        given, base = self.settings, self._widen(base)
         self.index = self.library.LorannIndex(
             base,
             given["clusters"],
@@ -255,10 +259,12 @@ class Lorann(Method):
             quantization_bits=given["bits"],
             distance=self.library.L2 if self.metric == "l2" else self.library.IP,
         )
-        taught = np.concatenate([base, self._wide(learn)]) if given.get("taught") else None
-        self.index.build(n_threads=threads, training_queries=taught)
+        queries = None
+        if given.get("sample_queries"):
+            queries = np.concatenate([base, self._widen(learn)])
+        self.index.build(n_threads=threads, training_queries=queries)
 
-    def _wide(self, vectors: np.ndarray) -> np.ndarray:
+    def _widen(self, vectors: np.ndarray) -> np.ndarray:
         return np.pad(vectors, ((0, 0), (0, max(0, 64 - vectors.shape[1]))))
 
     def save(self, folder: Path) -> None:
@@ -277,12 +283,12 @@ class Lorann(Method):
 
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
         found = self.index.search(
-            self._wide(queries), k, self._clusters, self._points, False, self._threads
+            self._widen(queries), k, self._clusters, self._points, False, self._threads
         )
         return found.astype(np.int64)
 
-    def prepared(self, queries: np.ndarray) -> list[np.ndarray]:
-        return list(self._wide(queries))
+    def prepare(self, queries: np.ndarray) -> list[np.ndarray]:
+        return list(self._widen(queries))
 
     def single(self, query: np.ndarray, k: int) -> np.ndarray:
         return self.index.search(query, k, self._clusters, self._points, False, 1)

@@ -1,4 +1,4 @@
-"""The tables and plots of what was measured: queries per second at equal recall."""
+"""Tables and plots of what was measured: queries per second at equal recall."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vector_curves import LOWEST, TARGETS, Point, at, front, near
-from vector_jobs import Job
+
+from bench.common import format_table, say, write_json
+from bench.vectors.curves import LOWEST, TARGETS, Point, at, front, near
+from bench.vectors.jobs import Job
 
 NAMES = {
     "irli": "irli",
-    "irli-queries": "irli, taught queries",
+    "irli-queries": "irli, sample queries",
     "scann": "ScaNN",
     "lorann": "LoRANN",
     "faiss-ivfpqfs": "FAISS IVFPQ FastScan",
@@ -24,7 +26,7 @@ NAMES = {
     "hnswlib": "hnswlib",
     "usearch": "usearch",
 }
-# Told apart by those who do not see all colours, too: the palette of Okabe and Ito.
+# The palette of Okabe and Ito, which the colour-blind can tell apart.
 LOOKS = {
     "irli": ("#D55E00", "o"),
     "irli-queries": ("#000000", "o"),
@@ -39,8 +41,8 @@ LOOKS = {
 MODES = ("single", "batch")
 
 
-def measured(folder: Path) -> list[dict[str, Any]]:
-    """Read all timings, with the outcomes of their builds and rough passes."""
+def read_runs(folder: Path) -> list[dict[str, Any]]:
+    """Return all timings, with the outcomes of their builds and rough passes."""
     runs = []
     for path in sorted((folder / "runs").glob("*/*/*-[0-9]*.json")):
         run = json.loads(path.read_text())
@@ -50,29 +52,37 @@ def measured(folder: Path) -> list[dict[str, Any]]:
     return runs
 
 
-def points_of(run: dict[str, Any], mode: str, clock: str, kind: str = "points") -> list[Point]:
-    """Return the points of a run for a mode: recall, mean of the repeats, their spread."""
+def list_points(run: dict[str, Any], mode: str, clock: str, kind: str = "points") -> list[Point]:
+    """Return the points of a run: recall, and mean and spread of the repeats."""
     column = 0 if clock == "wall" else 1
     points = []
     for point in run[kind]:
         rates = np.array(point[mode])[:, column]
-        said = {"recall": point[f"recall_{mode}"], "qps": rates.mean(), "spread": rates.std()}
-        more = {"setting": point["setting"], "work": point["work"]}
-        points.append(said | more | {"build": run["job"]["build"], "run": run})
+        points.append(
+            {
+                "recall": point[f"recall_{mode}"],
+                "qps": rates.mean(),
+                "spread": rates.std(),
+                "setting": point["setting"],
+                "work": point["work"],
+                "build": run["job"]["build"],
+                "run": run,
+            }
+        )
     return points
 
 
-def summary(run: dict[str, Any], targets: Iterable[float]) -> str:
-    """Say what a run reaches, by CPU time."""
-    said = []
+def summarize(run: dict[str, Any], targets: Iterable[float]) -> str:
+    """Return a line about a run: its speed at the targets, by CPU time."""
+    parts = []
     for mode in MODES:
-        points = points_of(run, mode, "cpu")
-        said.append(f"{mode} " + " / ".join(rate(at(points, t, "qps")) for t in targets))
-    return ", ".join(said)
+        points = list_points(run, mode, "cpu")
+        parts.append(f"{mode} " + " / ".join(format_rate(at(points, t, "qps")) for t in targets))
+    return ", ".join(parts)
 
 
 def leads(job: Job, share: float) -> bool:
-    """Tell whether a build came near the best of its method in the rough pass, at any recall."""
+    """Whether a build came near the best of its method at any target of the rough pass."""
     speeds = {}
     for path in (Path(job.folder) / "runs" / job.data).glob(f"*/{job.queries}-rough.json"):
         tried = json.loads(path.read_text())
@@ -86,7 +96,7 @@ def leads(job: Job, share: float) -> bool:
 Group = tuple[str, str, int]  # data, queries, threads
 
 
-def grouped(runs: Sequence[dict[str, Any]]) -> dict[Group, dict[str, list[dict[str, Any]]]]:
+def group_runs(runs: Sequence[dict[str, Any]]) -> dict[Group, dict[str, list[dict[str, Any]]]]:
     """Sort runs by data, queries and threads, then by method."""
     groups: dict[Group, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
@@ -95,75 +105,80 @@ def grouped(runs: Sequence[dict[str, Any]]) -> dict[Group, dict[str, list[dict[s
     return dict(sorted(groups.items()))
 
 
-def write(folder: Path, clock: str) -> None:
+def write_report(folder: Path, clock: str) -> None:
     """Write report.md, report.json and the plots, and print the tables."""
     folder.mkdir(parents=True, exist_ok=True)
-    groups = grouped(measured(folder))
+    groups = group_runs(read_runs(folder))
     lines = [
         "# Queries per second at equal recall",
         "",
-        f"Recall is recall10@10, time is {clock} time, mean ± spread of the repeats. Values are",
-        "interpolated along the Pareto front over all builds and settings of a method.",
-        "`x peer`: how often the best peer's at the same recall. *tuned*: settings chosen by",
-        "`tune` on queries that are not reported, as recall reached: queries per second.",
+        f"Recall is recall10@10. Times are {clock} time, mean ± spread of the repeats. Values are",
+        "interpolated along the Pareto front over all builds and settings of a method, so every",
+        "method's settings were tuned on the test queries. `x peer` is the ratio to the best peer",
+        "at the same recall. Rows *tuned* show the recall that was reached and the queries per",
+        "second; there `tune` chose the settings on other queries.",
     ]
     for group, methods in groups.items():
         lines += ["", "## {}, {}, {} thread(s)".format(*group), ""]
-        lines += _speeds(methods, clock)
-        lines += ["", *_costs(methods, clock)]
-    lines += ["", *_noise(groups)]
+        lines += _tabulate_speeds(methods, clock)
+        lines += ["", *_tabulate_costs(methods, clock)]
+    lines += ["", *_describe_noise(groups)]
     (folder / "report.md").write_text("\n".join(lines) + "\n")
-    (folder / "report.json").write_text(json.dumps(_fronts(groups, clock), indent=1) + "\n")
-    print("\n".join(lines), flush=True)
+    write_json(folder / "report.json", _list_fronts(groups, clock))
+    say("\n".join(lines))
     for mode in MODES:
         for threads in sorted({threads for _, _, threads in groups}):
             panels = {k[:2]: v for k, v in groups.items() if k[2] == threads}
             plot(panels, mode, threads, clock, folder / f"{mode}-{threads}.png")
 
 
-def _all(runs: list[dict[str, Any]], mode: str, clock: str, kind: str = "points") -> list[Point]:
-    return [point for run in runs for point in points_of(run, mode, clock, kind)]
+def _join_points(
+    runs: list[dict[str, Any]], mode: str, clock: str, kind: str = "points"
+) -> list[Point]:
+    """Return the points of several runs together."""
+    return [point for run in runs for point in list_points(run, mode, clock, kind)]
 
 
-def _speeds(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
+def _tabulate_speeds(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
     cases = [(mode, target) for mode in MODES for target in TARGETS]
     rows = []
     for method in (name for name in NAMES if name in methods):
         ours, cells = method.startswith("irli"), []
         for mode, target in cases:
-            points = _all(methods[method], mode, clock)
-            value, theirs = at(points, target, "qps"), _best_peer(methods, mode, target, clock)
-            cell = rate(value, _spread(points, target))
+            points = _join_points(methods[method], mode, clock)
+            value, theirs = at(points, target, "qps"), _find_best_peer(methods, mode, target, clock)
+            cell = format_rate(value, _find_spread(points, target))
             if ours and value == value and theirs:
                 cell += f" (x peer {value / theirs:.2f})"
             cells.append(f"**{cell}**" if value == theirs else cell)
         rows.append([NAMES[method], *cells])
         if ours:
-            rows.append([f"{NAMES[method]}, *tuned*", *_tuned(methods, method, clock)])
-    return table(["method", *(f"{mode} {target:.2f}" for mode, target in cases)], rows)
+            rows.append([f"{NAMES[method]}, *tuned*", *_format_tuned(methods, method, clock)])
+    return format_table(["method", *(f"{mode} {target:.2f}" for mode, target in cases)], rows)
 
 
-def _tuned(methods: dict[str, list[dict[str, Any]]], method: str, clock: str) -> list[str]:
-    """Say what `tune` reaches, and compare with the best peer at that very recall."""
+def _format_tuned(methods: dict[str, list[dict[str, Any]]], method: str, clock: str) -> list[str]:
+    """Return cells with what `tune` reaches, beside the best peer at that same recall."""
     cells = []
     for mode in MODES:
-        for point in _all(methods[method], mode, clock, "tuned"):
-            cell = f"{point['recall']:.3f}: {rate(point['qps'], point['spread'] / point['qps'])}"
-            theirs = _best_peer(methods, mode, point["recall"], clock)
+        for point in _join_points(methods[method], mode, clock, "tuned"):
+            spread = point["spread"] / point["qps"]
+            cell = f"{point['recall']:.3f}: {format_rate(point['qps'], spread)}"
+            theirs = _find_best_peer(methods, mode, point["recall"], clock)
             cells.append(f"{cell} (x peer {point['qps'] / theirs:.2f})" if theirs else cell)
     return cells
 
 
-def _best_peer(
+def _find_best_peer(
     methods: dict[str, list[dict[str, Any]]], mode: str, target: float, clock: str
 ) -> float:
     """Return the most queries per second of any peer at a recall; 0 if none gets there."""
     peers = [runs for method, runs in methods.items() if not method.startswith("irli")]
-    speeds = [at(_all(runs, mode, clock), target, "qps") for runs in peers]
+    speeds = [at(_join_points(runs, mode, clock), target, "qps") for runs in peers]
     return max((speed for speed in speeds if speed == speed), default=0.0)
 
 
-def _spread(points: list[Point], target: float) -> float:
+def _find_spread(points: list[Point], target: float) -> float:
     """Return the relative spread of the two points that a value lies between."""
     along = front(points, "qps")
     above = next((i for i, p in enumerate(along) if p["recall"] >= target), len(along) - 1)
@@ -171,13 +186,13 @@ def _spread(points: list[Point], target: float) -> float:
     return float(np.mean([p["spread"] / p["qps"] for p in around])) if around else math.nan
 
 
-def _costs(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
-    """What the build that leads at .95 in batches costs, and what a query of it does."""
+def _tabulate_costs(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
+    """Show what the fastest build at recall .95 in batches costs, and what its queries do."""
     head = ["method at .95", "build", "setting", "build CPU s", "build wall s"]
     head += ["memory MB", "disk MB", "scanned", "exact", "router mult."]
     rows = []
     for method in (name for name in NAMES if name in methods):
-        point = near(_all(methods[method], "batch", clock), 0.95, "qps")
+        point = near(_join_points(methods[method], "batch", clock), 0.95, "qps")
         if point is None:
             continue
         run, work = point["run"], point["work"]
@@ -185,8 +200,8 @@ def _costs(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
         rows.append(
             [
                 NAMES[method],
-                _words(point["build"]) or "default",
-                _words(point["setting"]),
+                _format_settings(point["build"]) or "default",
+                _format_settings(point["setting"]),
                 f"{built['build_cpu_seconds']:.0f}",
                 f"{built['build_seconds']:.0f} ({built['build_threads']} threads)",
                 f"{run['memory_bytes'] / 1e6:.0f}",
@@ -197,62 +212,57 @@ def _costs(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
                 ),
             ]
         )
-    lines = table(head, rows)
+    lines = format_table(head, rows)
     if any(
         run["built"]["source"] != run["job"]["version"] for runs in methods.values() for run in runs
     ):
         lines += [
             "",
-            "An index here was built with another version of the source or of the library.",
+            "At least one of these indexes was built by another version of its library.",
         ]
     return lines
 
 
-def _words(said: dict[str, Any]) -> str:
+def _format_settings(settings: dict[str, Any]) -> str:
     def short(value: Any) -> str:
         return f"{value:.3g}" if isinstance(value, float) else str(value)
 
-    return " ".join(f"{key}={short(value)}" for key, value in said.items())
+    return " ".join(f"{key}={short(value)}" for key, value in settings.items())
 
 
-def _noise(groups: dict[Group, dict[str, list[dict[str, Any]]]]) -> list[str]:
-    """Say how even the machine was: the same product, timed beside every measurement."""
-    speeds = [s for methods in groups.values() for rs in methods.values() for r in rs
-              for s in r["machine_speed"]]  # fmt: skip
+def _describe_noise(groups: dict[Group, dict[str, list[dict[str, Any]]]]) -> list[str]:
+    """Say how steady the machine was, by the matrix product timed beside every measurement."""
+    runs = [run for methods in groups.values() for each in methods.values() for run in each]
+    speeds = [speed for run in runs for speed in run["machine_speed"]]
     if not speeds:
         return []
     low, high = np.percentile(speeds, [5, 95])
     return [
-        f"A fixed matrix product ran at {low:.0f} to {high:.0f} GFLOP/s beside these (5 - 95 %)."
+        f"A fixed matrix product, timed beside these, ran at {low:.0f} to {high:.0f} GFLOP/s "
+        "(5 to 95 %)."
     ]
 
 
-def _fronts(groups: dict[Group, dict[str, list[dict[str, Any]]]], clock: str) -> list[Any]:
-    """Return the fronts as plain values."""
+def _list_fronts(groups: dict[Group, dict[str, list[dict[str, Any]]]], clock: str) -> list[Any]:
+    """Return the Pareto fronts as plain values."""
     found = []
     for (data, queries, threads), methods in groups.items():
         for method, runs in methods.items():
             for mode in MODES:
                 head = {"data": data, "queries": queries, "threads": threads}
-                along = front(_all(runs, mode, clock), "qps")
+                along = front(_join_points(runs, mode, clock), "qps")
                 kept = ("recall", "qps", "spread", "build", "setting", "work")
                 points = [{name: point[name] for name in kept} for point in along]
                 found.append(head | {"method": method, "mode": mode, "points": points})
     return found
 
 
-def rate(value: float, spread: float = math.nan) -> str:
-    """Write queries per second for people."""
+def format_rate(value: float, spread: float = math.nan) -> str:
+    """Return queries per second as text."""
     if value != value:
         return "-"
     text = f"{value:,.0f}" if value < 1000 else f"{value / 1000:.1f}k"
     return text if spread != spread else f"{text} ± {100 * spread:.0f} %"
-
-
-def table(head: list[str], rows: list[list[Any]]) -> list[str]:
-    """Return the lines of a Markdown table."""
-    cells = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(str(cell) for cell in row) + " |" for row in cells]
 
 
 def plot(
@@ -276,7 +286,7 @@ def plot(
         for method in (name for name in NAMES if name in methods):
             _draw(axis, methods[method], method, mode, clock)
         axis.set_title(f"{data}, {queries}", fontsize=10)
-        _dress(axis)
+        _label_axes(axis)
     for axis in cells[len(panels) :]:
         axis.axis("off")
     shown = [name for name in NAMES if any(name in methods for methods in panels.values())]
@@ -297,10 +307,11 @@ def plot(
 
 def _draw(axis: Any, runs: list[dict[str, Any]], method: str, mode: str, clock: str) -> None:
     colour, marker = LOOKS[method]
-    along = [p for p in front(_all(runs, mode, clock), "qps") if p["recall"] >= LOWEST - 0.1]
+    along = front(_join_points(runs, mode, clock), "qps")
+    along = [point for point in along if point["recall"] >= LOWEST - 0.1]
     ours = method.startswith("irli")
     axis.plot(
-        [_nines(p["recall"]) for p in along],
+        [_scale_recall(p["recall"]) for p in along],
         [p["qps"] for p in along],
         color=colour,
         marker=marker,
@@ -308,21 +319,21 @@ def _draw(axis: Any, runs: list[dict[str, Any]], method: str, mode: str, clock: 
         linewidth=2.4 if ours else 1.3,
         zorder=3 if ours else 2,
     )
-    for point in _all(runs, mode, clock, "tuned"):
-        place = _nines(point["recall"]), point["qps"]
+    for point in _join_points(runs, mode, clock, "tuned"):
+        place = _scale_recall(point["recall"]), point["qps"]
         axis.plot(*place, "o", markersize=11, color=colour, markerfacecolor="none", zorder=4)
 
 
-def _nines(recall: float) -> float:
+def _scale_recall(recall: float) -> float:
     return -math.log10(max(1 - recall, 1e-3))
 
 
-def _dress(axis: Any) -> None:
+def _label_axes(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ticks = (0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
-    axis.set_xticks([_nines(t) for t in ticks], [str(t) for t in ticks])
-    axis.set_xlim(_nines(LOWEST), _nines(0.998))
+    axis.set_xticks([_scale_recall(t) for t in ticks], [str(t) for t in ticks])
+    axis.set_xlim(_scale_recall(LOWEST), _scale_recall(0.998))
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:g}k"))
