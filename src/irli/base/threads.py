@@ -22,12 +22,14 @@ _default: int | None = None
 
 
 def set_threads(threads: int | None) -> None:
-    """Set how many threads a search uses unless told otherwise; None: one for each core.
+    """Set how many threads to use where a call does not say; -1 is one for each core.
 
-    The environment variable IRLI_NUM_THREADS sets the same at the start.
+    None goes back to the environment variable IRLI_NUM_THREADS, or without it to one for each core.
     """
     global _default
-    _default = None if threads is None else check_int("threads", threads, at_least=1)
+    if threads is not None and threads != -1:
+        threads = check_int("threads", threads, at_least=1)
+    _default = threads
 
 
 def thread_count(threads: int | None) -> int:
