@@ -116,6 +116,11 @@ def shard_paths(path: Path, folder: Folder) -> list[Path]:
     return paths
 
 
+def shard_sums(folder: Folder) -> list[str]:
+    """Return the checksums of the shards that the manifest means."""
+    return [str(entry["checksum"]) for entry in folder.meta["shards"]]
+
+
 def _sweep(path: Path) -> None:
     """Remove shard folders that the current manifest does not name, also after a failed save."""
     named: set[str] = set()

@@ -28,7 +28,7 @@ class Job(ABC):
     shards : int
         P.
     recipe : Recipe
-        Resolved for the largest shard.
+        Of all shards; `recipe_of` resolves what is left open for each.
     slice_bytes : int
         What the data of the largest shard take.
     threads : int
@@ -57,7 +57,7 @@ class Job(ABC):
         """Return the index of a shard, given its saved problem and what was learned."""
 
     def recipe_of(self, shard: int) -> Recipe:
-        """Return the recipe of one shard."""
+        """Return the resolved recipe of one shard."""
         return self.recipe
 
     def key(self, shard: int) -> str:
