@@ -6,8 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import pytest
+# Before NumPy is imported. The products of tests are small: the threads of BLAS and OpenMP would
+# mostly wait for each other, and they wait by spinning, which makes a busy machine slow.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 pytest.register_assert_rewrite("contract", "folders", "planted", "plantedlabels")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
-from irli.engine.router import Router, pack, plain
+from irli.engine.router import Router, make_router, pack
 from irli.engine.vector_layout import L2, VectorLayout
 from irli.learning.partition import Partition
 
@@ -106,7 +106,7 @@ def random_router(
     out = rng.normal(size=(features, buckets))
     if rank is not None:
         out = rng.normal(size=(features, rank)) @ rng.normal(size=(rank, buckets)) / rank**0.5
-    return plain(
+    return make_router(
         project=rng.normal(size=(dim, features)).astype(np.float32) / dim**0.5,
         shift=rng.normal(size=features).astype(np.float32),
         linear=linear,
@@ -141,7 +141,7 @@ def freeze(
         items=items,
         vectors=vectors,
         codes=encode_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
-        rounded=rows,
+        int8=rows,
         metric=metric,
     )
 

@@ -11,9 +11,10 @@ from planted import random_partition, random_router
 
 import irli
 from irli import Recipe
-from irli.engine.predict import LabelLayout
+from irli.engine.label_layout import LabelLayout
 from irli.labels.ranker import Ranker
-from irli.labels.tune import freeze, with_ranker
+from irli.labels.assemble import add_ranker, assemble_labels
+from irli.learning.repetition import Repetition
 
 Floats = NDArray[np.float32]
 
@@ -90,7 +91,7 @@ def random_frozen(
     partitions = [
         random_partition(labels, buckets, per_item, seed=seed + r) for r in range(repetitions)
     ]
-    return freeze(routers, partitions, rng.integers(0, 9, size=labels))
+    return assemble_labels([Repetition(*x, []) for x in zip(routers, partitions)], rng.integers(0, 9, size=labels))
 
 
 def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) -> Ranker:
@@ -98,12 +99,12 @@ def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) ->
     rng = np.random.default_rng(seed)
     dense = rng.normal(size=(dim, labels)) * (rng.random((dim, labels)) < density)
     bias = rng.normal(size=labels).astype(np.float32)
-    return Ranker.of(sp.csr_array(dense.astype(np.float32)), bias)
+    return Ranker.pack(sp.csr_array(dense.astype(np.float32)), bias)
 
 
 def ranked(layout: LabelLayout, ranker: Ranker | None) -> LabelLayout:
     """Return the index with the ranker, if there is one."""
-    return layout if ranker is None else with_ranker(layout, ranker)
+    return layout if ranker is None else add_ranker(layout, ranker)
 
 
 def random_rows(rows: int, dim: int, density: float = 0.4, seed: int = 0) -> sp.csr_array:
