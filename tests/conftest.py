@@ -1,4 +1,4 @@
-"""Fitted indexes that many tests share: nobody may change them."""
+"""Fitted indexes that many tests share: no test may change them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import pytest
-from threadpoolctl import threadpool_limits
+# Before NumPy is imported. The products of tests are small: the threads of BLAS and OpenMP would
+# mostly wait for each other, and they wait by spinning, which makes a busy machine slow.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
-pytest.register_assert_rewrite("contract", "planted")
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+pytest.register_assert_rewrite("contract", "folders", "planted", "plantedlabels")
 
 from contract import Case  # noqa: E402
 from planted import clusters  # noqa: E402
@@ -45,8 +49,13 @@ def small_paper(**changes: object) -> Recipe:
     return irli.recipe("paper", **{**settings, **changes})
 
 
-class _Cases:
-    """Make each case once, when a test first asks for it."""
+class Cases:
+    """Make each case once, when a test first asks for it.
+
+    A case is named by a recipe, a metric and a form: "memory" and "shards" come out of `fit`;
+    "mapped" and "read" are the index in memory, saved and loaded; "ray" is that in shards, saved
+    and served by Ray.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,11 +64,11 @@ class _Cases:
     def __call__(self, recipe: str, metric: str, form: str) -> Case:
         key = (recipe, metric, form)
         if key not in self.made:
-            make = {"memory": self._fitted, "shards": self._sharded, "ray": self._served}
-            self.made[key] = make[form](recipe, metric) if form in make else self._loaded(*key)
+            make = {"memory": self._fit, "shards": self._shard, "ray": self._serve}
+            self.made[key] = make[form](recipe, metric) if form in make else self._load(*key)
         return self.made[key]
 
-    def _fitted(self, recipe: str, metric: str) -> Case:
+    def _fit(self, recipe: str, metric: str) -> Case:
         rng = np.random.default_rng(7)
         X = clusters(n_per=25, centres=20, dim=10, spread=0.6, seed=3).points
         X[10:14] = X[20:24]  # ties
@@ -72,7 +81,7 @@ class _Cases:
         queries = X[rng.choice(len(X), 37, replace=False)] + rng.normal(size=(37, 10)) * 0.3
         return Case(
             index=index,
-            original=index,
+            original=None,
             X=X,
             ids=np.arange(len(X)) if ids is None else ids,
             queries=queries.astype(np.float32),
@@ -80,24 +89,24 @@ class _Cases:
             bounded=recipe != "paper",
         )
 
-    def _sharded(self, recipe: str, metric: str) -> Case:
+    def _shard(self, recipe: str, metric: str) -> Case:
         case = self(recipe, metric, "memory")
         index = ShardedIndex(metric, recipe=_RECIPES[recipe](), shards=3)
         index.fit(case.X, ids=case.ids, threads=1)
-        return case._replace(index=index, original=index, shards=3)
+        return case._replace(index=index, shards=3)
 
-    def _served(self, recipe: str, metric: str) -> Case:
+    def _serve(self, recipe: str, metric: str) -> Case:
         case = self(recipe, metric, "shards")
         path = self.folder / f"{recipe}-{metric}-shards"
         case.index.save(path)
-        return case._replace(index=ShardedIndex.load(path, ray="auto"))
+        return case._replace(index=ShardedIndex.load(path, ray="auto"), original=case.index)
 
-    def _loaded(self, recipe: str, metric: str, form: str) -> Case:
+    def _load(self, recipe: str, metric: str, form: str) -> Case:
         case = self(recipe, metric, "memory")
         path = self.folder / f"{recipe}-{metric}"
         if not path.exists():
             case.index.save(path)
-        return case._replace(index=irli.load(path, mmap=form == "mapped"))
+        return case._replace(index=irli.load(path, mmap=form == "mapped"), original=case.index)
 
 
 _RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -127,13 +136,6 @@ def on_ray() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> _Cases:
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """A function (recipe, metric, form) -> Case."""
-    return _Cases(tmp_path_factory.mktemp("indexes"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Let BLAS run on one thread: for matrices so small, a second one takes longer to wake up."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
+    return Cases(tmp_path_factory.mktemp("indexes"))

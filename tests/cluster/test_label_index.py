@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from folders import array_sums, read_files, shard_folders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from irli.cluster.label_build import deal_labels, take_labels
 from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex
+from irli.base import recipe as recipes
+from irli.base.folder import write_folder
+from irli.cluster import build as building
 from irli.cluster.label_index import ShardedLabelIndex
-from irli.errors import DeadlineExceeded, FormatError, InvalidParameter, NotFitted
+from irli.cluster.label_job import deal_labels, make_label_job, take_labels
+from irli.errors import DeadlineExceeded, InvalidParameter, NotFitted
 from irli.labels.metrics import precision
-from irli.learning import runs as repetitions
+from irli.learning import learn, runs
+from irli.learning.options import LearnOptions
 
 X, Y = labelled(400, 24)
-OWN = small_labels(buckets=6, epochs=3, trunk="own", repetitions=2)
+TRUNK = small_labels(buckets=6, epochs=1)
+OWN = small_labels(buckets=6, epochs=2, trunk="own", repetitions=2)
+
+
+# --- which labels a shard has --------------------------------------------------------------------
 
 
 @given(arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 5)), st.integers(1, 6))
@@ -46,29 +57,99 @@ def test_a_row_is_in_every_shard() -> None:
         )
 
 
-@pytest.mark.parametrize("recipe", [small_labels(buckets=6, epochs=3), OWN], ids=["trunk", "own"])
-def test_one_shard_is_a_local_index(recipe: Any) -> None:
+# --- the phases of a shard -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", [TRUNK, OWN], ids=["trunk", "own"])
+def test_a_shard_goes_through_the_phases_of_an_index(recipe: irli.Recipe, tmp_path: Path) -> None:
+    job = make_label_job(tmp_path, X, Y, recipe, shards=2, threads=1, device="cpu")
+    building.build(job, None, False)
+    for shard in range(2):
+        local = LabelIndex(recipe, ranker=True).fit(X, take_labels(Y, shard, 2), threads=1)
+        local.save(tmp_path / f"local {shard}")
+        assert read_files(tmp_path / f"local {shard}") == read_files(job.index(shard))
+    (saved := tmp_path / "problem").mkdir()
+    made = job.make_problem(1)
+    made.save(saved)
+    repetitions = learn(made.problem, job.recipe_of(1), LearnOptions(threads=1))
+    write_folder(tmp_path / "hand", job.assemble(1, saved, repetitions))
+    assert read_files(tmp_path / "hand") == read_files(job.index(1))
+
+
+@pytest.mark.parametrize("recipe", [TRUNK, OWN], ids=["trunk", "own"])
+def test_one_shard_is_a_local_index(recipe: irli.Recipe, tmp_path: Path) -> None:
     local = LabelIndex(recipe).fit(X, Y, threads=1)
     one = ShardedLabelIndex(recipe).fit(X, Y, threads=1)
     for k in (1, 5, 40):
         right, found = local.predict(X[:50], k), one.predict(X[:50], k)
         np.testing.assert_array_equal(found.labels, right.labels)
         np.testing.assert_array_equal(found.scores, right.scores)
+    local.save(tmp_path / "local")
+    one.save(tmp_path / "one")
+    (shard,) = shard_folders(tmp_path / "one")
+    assert array_sums(shard) == array_sums(tmp_path / "local")
+    assert one.history == [entry | {"shard": 0} for entry in local.history]
+
+
+def test_shards_may_differ_in_their_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard of few labels has an output for each of them, and one repetition."""
+    monkeypatch.setattr(recipes, "_ALL_LABELS", 12)
+    learned: list[list[int]] = []
+    learn_repetitions = runs.learn_repetitions
+
+    def counted(problem: Any, recipe: Any, numbers: Any, *more: Any, **options: Any) -> Any:
+        learned.append(list(numbers))
+        return learn_repetitions(problem, recipe, numbers, *more, **options)
+
+    monkeypatch.setattr(runs, "learn_repetitions", counted)
+    labels = Y[:, :23]  # 12 and 11 of them, and "elsewhere"
+    index = ShardedLabelIndex(irli.recipe("labels", hidden=16, epochs=2), shards=2)
+    index.fit(X, labels, threads=1)
+    assert learned == [[0, 1, 2, 3], [0]]
+    repetitions = {(entry["shard"], entry["repetition"]) for entry in index.history}
+    assert repetitions == {(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)}
+    found = index.predict(X[:20], k=23, probes=1000)
+    assert (np.sort(found.labels, axis=1) == np.arange(23)).all()
+
+
+def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="irli"):
+        ShardedLabelIndex(small_labels(buckets=6, epochs=1), shards=2).fit(X, Y, threads=1)
+    phases = ("problem: ", "repetition ", "assembled: ", "tuned: ")
+    said = [record.getMessage() for record in caplog.records]
+    found = [phase for text in said for phase in phases if text.startswith(phase)]
+    assert found == 2 * ["problem: ", "repetition ", "repetition ", "assembled: ", "tuned: "]
+
+
+# --- predicting and files ------------------------------------------------------------------------
+
+
+def test_the_methods_take_what_a_local_index_takes() -> None:
+    more = {"predict": {"deadline", "partial"}, "load": {"ray", "options"}}
+    fewer = {"predict": {"ranker"}, "load": {"mmap", "verify"}}  # scores must be comparable
+    for name in ("fit", "predict", "save", "load", "stats"):
+        local, sharded = (
+            inspect.signature(getattr(owner, name)).parameters
+            for owner in (LabelIndex, ShardedLabelIndex)
+        )
+        assert sharded.keys() - local.keys() == more.get(name, set()), name
+        assert local.keys() - sharded.keys() == fewer.get(name, set()), name
 
 
 def test_shards_find_the_planted_labels(tmp_path: Path) -> None:
     names = [f"label {number}" for number in range(Y.shape[1])]
     index = ShardedLabelIndex(small_labels(buckets=6, epochs=6), shards=3)
-    index.fit(X, Y, names=names, threads=1)
+    index.fit(X, Y, names=names, threads=-1)
     found = index.predict(X, k=1)
     assert found.missing == ()
     assert precision(found.labels, Y, 1) > 0.9
+    np.testing.assert_array_equal(index.predict(X, k=1, threads=-1).scores, found.scores)
     alone = index.predict(X[[0]].toarray()[0], k=1)
     assert alone.labels.shape == (1,)
-    everything = index.predict(X[:20], k=Y.shape[1] + 3)
-    for row in everything.labels:
-        there = row[row >= 0]
-        assert len(set(there)) == len(there)
+    assert alone.labels[0] == found.labels[0]
+    everything = index.predict(X[:20], k=Y.shape[1] + 3, probes=1000)
+    assert (np.sort(everything.labels[:, :-3], axis=1) == np.arange(Y.shape[1])).all()
+    assert (everything.labels[:, -3:] == -1).all()
     assert (everything.scores[:, 1:] <= everything.scores[:, :-1]).all()
 
     index.save(tmp_path / "index")
@@ -77,35 +158,85 @@ def test_shards_find_the_planted_labels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(X, k=1).labels, found.labels)
     assert list(again.names) == names
     assert (len(again), again.stats()["shards"]) == (Y.shape[1], 3)
+    assert again.stats() == index.stats()
     assert repr(again) == repr(index)
     assert again.history == index.history
-    again.save(tmp_path / "index")
-    with pytest.raises(FormatError, match="labels in shards"):
-        ShardedLabelIndex.load(next((tmp_path / "index").glob("shard-*")))
+    again.save(tmp_path / "index")  # over itself
+    opened = irli.load(tmp_path / "index")
+    np.testing.assert_array_equal(opened.predict(X, k=1).labels, found.labels)
 
 
-def test_a_build_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# --- builds that stop ----------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """As a kill between two steps."""
+
+
+def test_a_build_that_stops_after_every_step_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = ShardedLabelIndex(OWN, shards=2)
+    right = index.fit(X, Y, threads=1, checkpoint=tmp_path / "whole").predict(X, k=3)
     learned: list[list[int]] = []
-    learn = repetitions.learn_repetitions
+    learn_repetitions = runs.learn_repetitions
 
     def counted(problem: Any, recipe: Any, numbers: Any, *more: Any, **options: Any) -> Any:
-        if len(learned) == 3:
+        learned.append(list(numbers))
+        return learn_repetitions(problem, recipe, numbers, *more, **options)
+
+    monkeypatch.setattr(runs, "learn_repetitions", counted)
+    for last in range(1, 9):  # of two shards: prepare, two repetitions, finish
+        done: list[int] = []
+
+        def stopping(step: Any, last: int = last, done: Any = done) -> Any:
+            def run(*arguments: Any) -> None:
+                step(*arguments)
+                done.append(1)
+                if len(done) == last:
+                    raise Stopped
+
+            return run
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("prepare", "learn", "finish"):
+                patch.setattr(building, name, stopping(getattr(building, name)))
+            index = ShardedLabelIndex(OWN, shards=2)
+            with pytest.raises(Stopped):
+                index.fit(X, Y, threads=1, checkpoint=tmp_path / "broken")
+        assert len(done) == last
+    assert learned == [[0], [1], [0], [1]]  # each once
+    resumed = ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path / "broken")
+    assert learned == [[0], [1], [0], [1]]
+    assert read_files(tmp_path / "broken") == read_files(tmp_path / "whole")
+    np.testing.assert_array_equal(resumed.predict(X, k=3).scores, right.scores)
+
+
+def test_a_full_disk_stops_a_build_that_then_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[list[int]] = []
+    learn_repetitions = runs.learn_repetitions
+
+    def counted(problem: Any, recipe: Any, numbers: Any, *more: Any, **options: Any) -> Any:
+        if len(learned) == 1:
             raise OSError("No space left on device")
         learned.append(list(numbers))
-        return learn(problem, recipe, numbers, *more, **options)
+        return learn_repetitions(problem, recipe, numbers, *more, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repetitions, "learn_repetitions", counted)
+        patch.setattr(runs, "learn_repetitions", counted)
         with pytest.raises(OSError, match="No space"):
-            ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
-    assert learned == [[0], [1], [0]]
+            ShardedLabelIndex(TRUNK, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
+    assert learned == [[0, 1]]  # the heads of the first shard
     learned.clear()
-    monkeypatch.setattr(repetitions, "learn_repetitions", counted)
-    index = ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
-    assert learned == [[1]]
-    ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
-    assert learned == [[1]]
+    monkeypatch.setattr(runs, "learn_repetitions", counted)
+    index = ShardedLabelIndex(TRUNK, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
+    assert learned == [[0, 1]]  # those of the second
     assert len(index) == Y.shape[1]
+
+
+# --- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input() -> None:
@@ -116,9 +247,19 @@ def test_bad_input() -> None:
         ShardedLabelIndex(shards=99).fit(X, Y)
     with pytest.raises(InvalidParameter, match="'names'"):
         index.fit(X, Y, names=["one"])
+    with pytest.raises(InvalidParameter, match="'workers'"):
+        index.fit(X, Y, workers=2)
+    with pytest.raises(InvalidParameter, match="buckets"):
+        ShardedLabelIndex(small_labels(buckets=20), shards=2).fit(X, Y)
+    with pytest.raises(TypeError, match=r"'thread'\. Did you mean 'threads'"):
+        index.fit(X, Y, thread=1)  # type: ignore[call-arg]
     index.fit(X, Y, threads=1)
     with pytest.raises(InvalidParameter, match="'k'"):
         index.predict(X, k=0)
+    with pytest.raises(InvalidParameter, match="'threads'"):
+        index.predict(X, threads=0)
+    with pytest.raises(TypeError, match=r"'probe'\. Did you mean 'probes'"):
+        index.predict(X, probe=3)  # type: ignore[call-arg]
     with pytest.raises(DeadlineExceeded):
         index.predict(X, deadline=0.0)
     index.close()

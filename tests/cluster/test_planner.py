@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 
 import irli
 from irli.cluster import costs as plancosts
-from irli.cluster.costs import Costs, _fitted
-from irli.cluster.planner import ClusterPlan, Machines, plan
+from irli.cluster.build import build
+from irli.cluster.costs import Costs, _fit_costs, build_bytes, finish_work, learn_work, prepare_work
+from irli.cluster.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
+from irli.cluster.vector_job import make_vector_job
 from irli.errors import ClusterError, FormatError, InvalidParameter
+from irli.learning import kmeans, sizes, training
+from irli.vectors import problem
 
 # A nanosecond for each unit of work, so that sums can be made by hand.
 COSTS = Costs(
@@ -41,7 +46,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Runner:
 
 def planned(**changes: object) -> ClusterPlan:
     arguments: dict[str, object] = {"items": 800_000, "shards": 8}
-    return plan(COSTS, irli.recipe(buckets=1000), ONE, **(arguments | changes))  # type: ignore[arg-type]
+    return make_plan(COSTS, irli.recipe(buckets=1000), ONE, **(arguments | changes))  # type: ignore[arg-type]
 
 
 def test_sums() -> None:
@@ -56,13 +61,15 @@ def test_sums() -> None:
     assert found.shard_bytes > 100_000 * 96 * 4
     assert (found.repetitions, found.buckets, found.probes) == (1, 1000, 10)
     assert found.candidates == 100  # chosen by codes
-    plain = plan(COSTS, irli.recipe(buckets=1000, pieces=0), ONE, items=800_000, shards=8, probes=1)
+    plain = make_plan(
+        COSTS, irli.recipe(buckets=1000, pieces=0), ONE, items=800_000, shards=8, probes=1
+    )
     assert plain.candidates == 160  # all distinct items of a bucket
 
 
 def test_the_caller_s_network_is_counted() -> None:
     far = dataclasses.replace(ONE, round_trip=0.25, bandwidth=1e6, call=0.5)
-    found = plan(COSTS, irli.recipe(buckets=1000), far, items=800_000, shards=8, batch=100)
+    found = make_plan(COSTS, irli.recipe(buckets=1000), far, items=800_000, shards=8, batch=100)
     sent = 8 * 100 * (96 * 4 + 10 * 12) / 1e6
     assert found.batch_latency == pytest.approx(0.25 + 0.5 + sent + 100 * found.scanned * 1e-9)
 
@@ -82,15 +89,15 @@ def test_more_never_hurts(
     recipe = irli.recipe(repetitions=repetitions, boost=boost)
     few = Machines(count=count, cores=cores, memory=16e9)
     many = dataclasses.replace(few, count=2 * count)
-    one = plan(COSTS, recipe, few, items=items, shards=shards)
-    other = plan(COSTS, recipe, many, items=items, shards=shards)
+    one = make_plan(COSTS, recipe, few, items=items, shards=shards)
+    other = make_plan(COSTS, recipe, many, items=items, shards=shards)
     assert other.build_seconds <= one.build_seconds * (1 + 1e-9)
     assert other.machine_bytes <= one.machine_bytes
     assert other.latency <= one.latency * (1 + 1e-9)
     assert other.throughput >= one.throughput * (1 - 1e-9)
-    finer = plan(COSTS, recipe, few, items=items, shards=min(items, 2 * shards))
+    finer = make_plan(COSTS, recipe, few, items=items, shards=min(items, 2 * shards))
     assert finer.build_worker_bytes <= one.build_worker_bytes
-    recommended = plan(COSTS, recipe, few, items=items)
+    recommended = make_plan(COSTS, recipe, few, items=items)
     assert recommended.shards % count == 0 or recommended.shards == items
     assert recommended.build_worker_bytes <= 0.8 * few.memory
 
@@ -98,7 +105,7 @@ def test_more_never_hurts(
 def test_a_machine_that_is_too_small_is_said_to_be() -> None:
     assert planned().fits
     small = dataclasses.replace(ONE, memory=0.5e9)
-    assert not plan(COSTS, irli.recipe(), small, items=10_000_000, shards=2).fits
+    assert not make_plan(COSTS, irli.recipe(), small, items=10_000_000, shards=2).fits
 
 
 @settings(max_examples=30, deadline=None)
@@ -106,8 +113,74 @@ def test_a_machine_that_is_too_small_is_said_to_be() -> None:
 def test_costs_are_found_again(costs: list[float], seed: int) -> None:
     work = np.random.default_rng(seed).uniform(1, 1000, size=(8, 3))
     np.testing.assert_allclose(
-        _fitted(work.tolist(), (work @ costs).tolist()), costs, rtol=1e-4, atol=1e-9
+        _fit_costs(work.tolist(), (work @ costs).tolist()), costs, rtol=1e-4, atol=1e-9
     )
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[Any, ...]]:
+    """Replace a function by itself, and return a list that its arguments will be put into."""
+    calls: list[tuple[Any, ...]] = []
+    function = getattr(module, name)
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(module, name, watched)
+    return calls
+
+
+def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The planner and learning go by the same sizes: what is planned is what then happens."""
+    recipe = irli.recipe(
+        buckets=8, epochs=5, repartition_every=2, epoch_size=300, stop_moved=0.0, accept="always"
+    )
+    batches = watch(monkeypatch, training.Learner, "_make_batch")
+    epochs = watch(monkeypatch, training.Learner, "train_epoch")
+    assignments = watch(monkeypatch, training.Learner, "_assign")
+    owners = watch(monkeypatch, kmeans, "_owners")
+    asked = watch(monkeypatch, problem, "exact_neighbors")
+    made = make_vector_job(
+        tmp_path, plancosts.make_skewed(800, 6), None, None, None,
+        metric="l2", recipe=recipe, shards=1, threads=1, device="cpu",
+    )  # fmt: skip
+    build(made[0], None, False)
+    recipe = made[0].recipe
+
+    drawn, scored, assigned, ranked, compared = learn_work(800, recipe)
+    trained = [rows for _, rows in batches if len(rows) <= recipe.batch_size]
+    warm = len(batches) - len(trained)  # the sample of the warm start is larger than a batch
+    assert (len(epochs), warm) == (recipe.epochs, 1)
+    assert sum(map(len, trained)) == drawn
+    assert scored == drawn * recipe.buckets
+    assert 800 * len(assignments) == assigned
+    assert ranked == assigned * recipe.buckets
+    pairs = sum(len(vectors) * len(centroids) for vectors, centroids in owners)
+    assert pairs + 800 * recipe.buckets == compared  # and all items find their first bucket
+    (queries, items, *_), *_ = asked
+    assert prepare_work(800, recipe) == [len(queries) * len(items), 800]
+    assert finish_work(800)[1:] == [800, 800]
+
+
+@pytest.mark.parametrize(("pieces", "dim"), [(0, 6), (8, 6), (32, 160)])
+def test_the_bytes_of_a_shard_are_those_of_its_arrays(pieces: int, dim: int) -> None:
+    recipe = irli.recipe(buckets=16, epochs=1, epoch_size=256, pieces=pieces)
+    vectors = plancosts.make_skewed(4000, dim)
+    index = irli.VectorIndex(recipe=recipe).fit(vectors, threads=1)
+    costs = dataclasses.replace(COSTS, dim=dim)
+    told = count_shard_bytes(costs, index.recipe, 4000)
+    assert told == pytest.approx(index.stats()["bytes"], rel=0.15)
+
+
+def test_the_memory_of_a_build_follows_what_learning_keeps() -> None:
+    recipe = irli.recipe(buckets=1000).resolve(400_000, 96)
+    place = np.dtype(sizes.bucket_dtype(1000)).itemsize + 4
+    kept = sizes.count_kept_buckets(400_000, recipe.choices)
+    twice = dataclasses.replace(recipe, buckets=1 << 17)
+    wider = build_bytes(400_000, 96, twice) - build_bytes(400_000, 96, recipe)
+    weights = 16 * (twice.buckets - recipe.buckets) * (recipe.linear + recipe.hidden)
+    assert place == 6
+    assert wider == weights + 2 * 400_000 * kept  # numbers of buckets of 4 bytes, not of 2
 
 
 def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -116,7 +189,7 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plancosts, "_ENLARGED", 2)
     monkeypatch.setattr(plancosts, "_BATCH", 16)
     monkeypatch.setattr(plancosts, "_WATCHED", ((400, 8),))
-    costs = plancosts.measured(6, irli.recipe(epoch_size=256))
+    costs = plancosts.measure_costs(6, irli.recipe(epoch_size=256))
     assert costs.dim == 6
     assert sum(costs.learn) > 0
     assert sum(costs.search) > 0
@@ -130,7 +203,7 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_worker_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plancosts, "_WATCHED", ((0, 8),))  # no items: the build fails
     with pytest.raises(ClusterError, match="memory of a worker cannot be measured"):
-        plancosts._base_bytes(6, irli.recipe())
+        plancosts._measure_base_bytes(6, irli.recipe())
 
 
 def test_the_command(run: Runner, tmp_path: Path) -> None:
@@ -159,4 +232,4 @@ def test_bad_costs(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="another version"):
         Costs.load(path)
     with pytest.raises(InvalidParameter, match="recipe 'paper'"):
-        plan(COSTS, irli.recipe("paper"), ONE, items=1000)
+        make_plan(COSTS, irli.recipe("paper"), ONE, items=1000)

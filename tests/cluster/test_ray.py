@@ -14,10 +14,11 @@ import psutil
 import pytest
 from conftest import small_default
 from contract import same
+from folders import read_files
 from planted import clusters
-from test_cluster import contents
 
 from irli.cluster import ShardedIndex
+from irli.cluster.ray_client import connect
 from irli.errors import ClusterError, DeadlineExceeded, DimensionMismatch, InvalidParameter
 
 pytestmark = pytest.mark.usefixtures("on_ray")
@@ -72,7 +73,7 @@ def test_a_build_survives_the_loss_of_a_worker(
     index = ShardedIndex(recipe=RECIPE, shards=2, ray="auto")
     index.fit(X, checkpoint=tmp_path, progress=kill_once)
     assert killed
-    assert contents(tmp_path) == contents(local[1])
+    assert read_files(tmp_path) == read_files(local[1])
     same(index.search(X, k=5, probes=3), local[0].search(X, k=5, probes=3))
     index.close()
 
@@ -82,7 +83,7 @@ def test_an_actor_that_dies_comes_back(
 ) -> None:
     right = local[0].search(X, k=4, probes=2)
     same(served.search(X, k=4, probes=2), right)
-    processes = served._ask("process").values
+    processes = served._fitted().ask("process").values
     os.kill(processes[1], signal.SIGKILL)
     partial = served.search(X, k=4, probes=2, partial=True)
     if partial.missing:  # or it has come back already
@@ -91,11 +92,11 @@ def test_an_actor_that_dies_comes_back(
     again = served.search(X, k=4, probes=2, deadline=120)
     assert again.missing == ()
     same(again, right)
-    assert served._ask("process").values[1] != processes[1]
+    assert served._fitted().ask("process").values[1] != processes[1]
 
 
 def test_no_call_outlives_its_deadline(served: ShardedIndex) -> None:
-    stopped = psutil.Process(served._ask("process").values[0])
+    stopped = psutil.Process(served._fitted().ask("process").values[0])
     stopped.suspend()
     try:
         with pytest.raises(DeadlineExceeded, match=r"0.* of 2"):
@@ -110,7 +111,7 @@ def test_no_call_outlives_its_deadline(served: ShardedIndex) -> None:
 
 def test_replicas_take_over(local: tuple[ShardedIndex, Path]) -> None:
     index = ShardedIndex.load(local[1].parent / "saved", ray="auto", replicas=2)
-    one, other = index._serving.actors[0]  # type: ignore[union-attr]
+    one, other = index._fitted()._serving.actors[0]  # type: ignore[union-attr]
     ray = pytest.importorskip("ray")
     assert ray.get(one.process.remote()) != ray.get(other.process.remote())
     ray.kill(one)  # for good
@@ -142,5 +143,10 @@ def test_a_damaged_shard_is_named(local: tuple[ShardedIndex, Path], tmp_path: Pa
         ShardedIndex.load(tmp_path / "index", ray="auto")
 
 
-def test_usage_reports_are_off() -> None:
+def test_usage_reports_are_off_unless_somebody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    connect("auto")
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    connect("auto")
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"

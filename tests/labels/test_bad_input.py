@@ -14,6 +14,7 @@ from plantedlabels import labelled, small_labels
 import irli
 from irli import LabelIndex, VectorIndex
 from irli.base.checks import as_labels, as_rows
+from irli.base.folder import Folder, read_folder, write_folder
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter, IrliError, NotFitted
 
 ROWS, LABELS = 120, 12
@@ -319,6 +320,16 @@ def test_bad_arguments_of_predict(index: LabelIndex, arguments: dict[str, Any], 
         index.predict(X, **arguments)
 
 
+def test_unknown_arguments(index: LabelIndex) -> None:
+    with pytest.raises(TypeError, match=r"predict\(\) .* 'probe'\. Did you mean 'probes'\?"):
+        index.predict(X, probe=3)  # type: ignore[call-arg]
+    for call in (fit, index.refit):
+        with pytest.raises(TypeError, match=r"'thread'\. Did you mean 'threads'\?"):
+            call(X, Y, thread=1)
+    with pytest.raises(TypeError, match="'thread'"):
+        index.fit_text(["a"], [["b"]], thread=1)
+
+
 @pytest.mark.parametrize("probes", [2**31, 2**70])
 def test_enormous_arguments(index: LabelIndex, probes: int) -> None:
     right = index.predict(X, k=3, probes=4, candidates=LABELS)
@@ -438,14 +449,12 @@ def test_a_fit_that_fails_late_changes_nothing() -> None:
 
 
 def test_folders_of_another_kind(tmp_path: Path, index: LabelIndex) -> None:
-    from irli.base.folder import Folder, read_folder, write_folder
-
     VectorIndex(recipe=small_default()).fit(X.toarray(), threads=1).save(tmp_path / "vectors")
     with pytest.raises(FormatError, match=r"must hold an index of kind 'labels'. Got 'vectors'"):
-        LabelIndex.from_folder(read_folder(tmp_path / "vectors"))
+        LabelIndex.load(tmp_path / "vectors")
     index.save(tmp_path / "labels")
     with pytest.raises(FormatError, match=r"must hold an index of kind 'vectors'. Got 'labels'"):
-        VectorIndex.from_folder(read_folder(tmp_path / "labels"))
+        VectorIndex.load(tmp_path / "labels")
     write_folder(tmp_path / "other", Folder("songs", {}, {"a": np.arange(3)}, {}))
     with pytest.raises(FormatError, match="Got one of kind 'songs'"):
         irli.load(tmp_path / "other")
@@ -453,8 +462,6 @@ def test_folders_of_another_kind(tmp_path: Path, index: LabelIndex) -> None:
 
 @pytest.mark.parametrize("part", ["meta", "arrays", "tensors"])
 def test_folders_that_lack_something(tmp_path: Path, index: LabelIndex, part: str) -> None:
-    from irli.base.folder import read_folder
-
     index.save(tmp_path / "index")
     folder = read_folder(tmp_path / "index")
     for name in {"meta": ["dim", "calibration"], "arrays": ["prior", "counts"], "tensors": ["out"]}[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import runpy
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from folders import read_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,14 +21,22 @@ from plantedlabels import Labelled, labelled, small_labels, small_paper_labels
 
 import irli
 from irli import LabelIndex, Prediction, Recipe
-from irli.base.recipe import SCORES
-from irli.labels.grow import read_routers
+from irli.base.checks import as_labels, as_rows
+from irli.base.folder import write_folder
+from irli.labels.assemble import assemble_labels, read_routers
+from irli.labels.contents import LabelContents, pack_labels
+from irli.labels.features import hash_features
+from irli.labels.index import count_labels
 from irli.labels.metrics import precision
-from irli.labels.problem import row_keys
-from irli.labels.tune import hashed
+from irli.labels.parameters import SCORES
+from irli.labels.problem import make_label_problem, row_keys
+from irli.labels.tune import tune_labels
+from irli.learning import learn
+from irli.learning.options import LearnOptions
+from irli.learning.repetition import join_histories
 
 LABELS = 24
-EXAMPLE = Path(__file__).parent.parent / "examples" / "query_log.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "query_log.py"
 
 RECIPES: dict[str, Recipe] = {
     "labels": small_labels(epochs=6),
@@ -84,17 +94,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(tmp_path_factory.mktemp("labels"))
 
 
-@pytest.fixture(
-    scope="module",
-    params=["labels", "own trunks", "one-per-item", "hashed"],
-)
-def recipe(request: pytest.FixtureRequest) -> str:
-    return request.param
+# Every recipe, and every form: what differs in code.
+KINDS = [
+    ("labels", "memory"),
+    ("own trunks", "mapped"),
+    ("one-per-item", "mapped"),
+    ("hashed", "read"),
+]
 
 
-@pytest.fixture(params=["memory", "mapped", "read"])
-def index(request: pytest.FixtureRequest, recipe: str, made: Made) -> LabelIndex:
-    return made(recipe, request.param)
+@pytest.fixture(params=KINDS, ids="-".join)
+def index(request: pytest.FixtureRequest, made: Made) -> LabelIndex:
+    return made(*request.param)
 
 
 PLANS: list[dict[str, Any]] = [
@@ -251,6 +262,7 @@ def test_rows_without_labels_teach_nothing() -> None:
     assert precision(index.predict(X, k=1).labels, Y, 1) > 0.9
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_labels_never_seen_are_kept_and_found(recipe: str) -> None:
     """They are in a bucket, even if nothing speaks for them."""
     X, Y = data(300)
@@ -328,14 +340,15 @@ def test_fit_again_on_other_labels() -> None:
 def test_hashing_folds_features(dense: bool) -> None:
     X = data().X
     rows = X.toarray() if dense else X.copy()
-    assert hashed(rows, X.shape[1], 0) is rows
-    assert hashed(rows, 0, 0) is rows
-    folded = hashed(rows, 64, 0)
+    assert hash_features(rows, small_labels(features=X.shape[1])) is rows
+    assert hash_features(rows, small_labels(features=0)) is rows
+    recipe = small_labels(features=64)
+    folded = hash_features(rows, recipe)
     assert folded.shape == (X.shape[0], 64)
     np.testing.assert_allclose(folded.sum(axis=1), X.sum(axis=1), rtol=1e-5)
     assert not np.abs(rows - X).max()
     same_feature = sp.csr_array((np.ones(2, "f4"), ([0, 1], [90, 90])), shape=(2, 112))
-    assert (np.diff(hashed(same_feature, 64, 0).indices) == 0).all()
+    assert (np.diff(hash_features(same_feature, recipe).indices) == 0).all()
 
 
 def test_a_checkpoint_is_used(tmp_path: Path) -> None:
@@ -345,6 +358,64 @@ def test_a_checkpoint_is_used(tmp_path: Path) -> None:
     two = LabelIndex(small_labels()).fit(X, Y, threads=1, checkpoint=tmp_path)
     same(one.predict(X), two.predict(X))
     assert one.history == two.history
+
+
+# --- phases ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["labels", "own trunks", "hashed"])
+def test_the_phases_by_hand_are_fit(name: str, made: Made, tmp_path: Path) -> None:
+    index, recipe = made(name), RECIPES[name].resolve_for_labels(LABELS)
+    index.save(tmp_path / "fit")
+    rows, labels = as_rows(data().X), as_labels(data().Y, data().X.shape[0])
+    want_ranker = name != "own trunks"
+
+    problem, split, trained = make_label_problem(rows, labels, recipe)
+    repetitions = learn(problem, recipe, LearnOptions(threads=1))
+    layout = assemble_labels(repetitions, count_labels(labels))
+    model = tune_labels(layout, rows, labels, split, recipe, want_ranker, threads=1)
+    contents = LabelContents(
+        recipe=recipe,
+        model=model,
+        history=join_histories(repetitions),
+        rows=rows.shape[0],
+        dim=rows.shape[1],
+        counts=count_labels(labels),
+        trained=trained,
+        want_ranker=want_ranker,
+    )
+    write_folder(tmp_path / "hand", pack_labels(contents))
+
+    assert read_files(tmp_path / "hand") == read_files(tmp_path / "fit")
+
+
+def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="irli"):
+        fit(small_labels(epochs=2), ranker=False)
+    said = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(r"problem: 24 labels, \d+ training rows, \d+ held out", said[0])
+    rounds = said[1:-2]
+    assert [text.split(":")[0] for text in rounds] == [
+        f"repetition {number}, epoch {epoch}" for epoch in (1, 2) for number in (1, 2)
+    ]
+    assert said[-2] == "assembled: 48 entries of 24 labels"
+    assert re.fullmatch(r"tuned: LabelParameters\(.*\), without ranker", said[-1])
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="irli"):
+        fit(small_labels(epochs=1), ranker=True)
+    assert caplog.records[-1].getMessage().endswith(", with ranker")
+
+
+def test_minus_one_is_a_thread_for_each_core(made: Made) -> None:
+    X, Y = data()
+    index = LabelIndex(small_labels(epochs=1)).fit(X, Y, threads=-1)
+    index.refit(X, Y, epochs=1, threads=-1)
+    index.add_labels(X[:9], np.ones((9, 1)), threads=-1)
+    assert len(index) == LABELS + 1
+    same(index.predict(X, threads=-1), index.predict(X, threads=1))
+    texts = LabelIndex(small_labels(buckets=2, epochs=1))
+    texts.fit_text(["a cat", "a dog"] * 6, [["cat"], ["dog"]] * 6, threads=-1)
+    assert texts.predict_text(["cat"], 1, threads=-1)[0][0][0] == "cat"
 
 
 # --- looking ---------------------------------------------------------------------------------
@@ -386,13 +457,15 @@ def test_heads_share_their_trunk(made: Made) -> None:
 # --- files -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_loaded_answers_are_those_of_the_original(
-    index: LabelIndex, recipe: str, made: Made, plan: dict[str, Any]
-) -> None:
-    original = made(recipe)
+@pytest.mark.parametrize(
+    ("recipe", "form"), [*((name, "mapped") for name in RECIPES), ("labels", "read")]
+)
+def test_loaded_answers_are_those_of_the_original(recipe: str, form: str, made: Made) -> None:
+    index, original = made(recipe, form), made(recipe)
+    assert index is not original
     X = data().X[:50]
-    same(index.predict(X, k=7, **plan), original.predict(X, k=7, **plan))
+    for plan in PLANS:
+        same(index.predict(X, k=7, **plan), original.predict(X, k=7, **plan))
     assert index.stats() == original.stats()
     assert index.history == original.history
     assert index.defaults == original.defaults
@@ -400,6 +473,19 @@ def test_loaded_answers_are_those_of_the_original(
     assert index.recipe == original.recipe
     for part, right in zip(index.loads(), original.loads(), strict=True):
         np.testing.assert_array_equal(part, right)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_load(mmap: bool, made: Made, tmp_path: Path) -> None:
+    index = made("labels")
+    index.save(tmp_path / "index")
+    again = LabelIndex.load(tmp_path / "index", mmap=mmap)
+    same(again.predict(data().X), index.predict(data().X))
+    weights = next((tmp_path / "index").glob("weights.*"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(irli.errors.FormatError, match="checksum"):
+        LabelIndex.load(tmp_path / "index")
+    assert len(LabelIndex.load(tmp_path / "index", verify=False)) == LABELS
 
 
 def test_save_over_an_index_and_load_again(index: LabelIndex, tmp_path: Path) -> None:
@@ -611,7 +697,10 @@ def test_items_without_vectors_are_retrieved_from_a_query_log() -> None:
     assert (found == clicked.indices[:, None]).any(axis=1).mean() > 0.9
 
 
-def test_the_example_of_a_query_log_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_a_query_log_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRLI_NUM_THREADS", "1")
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     shares = re.findall(r"recall@\d+ +([\d.]+)", capsys.readouterr().out)
     assert shares

@@ -116,8 +116,12 @@ def test_wrong_dimension(index: VectorIndex) -> None:
             index.search(bad)
     with refuses("queries", DimensionMismatch):
         fit(base(), queries=np.ones((5, DIM + 1)))
-    with refuses("queries", DimensionMismatch):
-        index.tune(queries=np.ones((5, 2)))
+    for act in (
+        lambda: index.tune(queries=np.ones((5, 2))),
+        lambda: index.nearest(np.ones((5, 2))),
+    ):
+        with refuses("queries", DimensionMismatch):
+            act()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +270,7 @@ def test_bad_arguments_of_fit(arguments: dict[str, Any], name: str) -> None:
 # --- recipes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", ["L2", "euclidean", "dot", 3, None])
+@pytest.mark.parametrize("metric", ["L2", "manhattan", "", 3, None])
 def test_unknown_metric(metric: Any) -> None:
     with refuses("metric"):
         VectorIndex(metric)
@@ -405,6 +409,22 @@ def test_bad_arguments_of_search(index: VectorIndex, arguments: dict[str, Any], 
             search(base()[:3], **arguments)
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"), [("probe", "probes"), ("candidate", "candidates"), ("nprobe", "probes")]
+)
+def test_unknown_arguments_of_search(index: VectorIndex, given: str, meant: str) -> None:
+    for search in (index.search, index.explain):
+        with pytest.raises(TypeError, match=rf"argument '{given}'\. Did you mean '{meant}'\?"):
+            search(base()[:3], **{given: 3})
+
+
+def test_unknown_arguments_of_fit() -> None:
+    with pytest.raises(TypeError, match=r"fit\(\) .* 'thread'\. Did you mean 'threads'\?"):
+        fit(base(), thread=2)
+    with pytest.raises(TypeError, match=r"argument 'zzz'\. It has: progress, threads, workers"):
+        fit(base(), zzz=2)
+
+
 def test_probes_and_threshold_exclude_each_other(index: VectorIndex) -> None:
     for search in (index.search, index.explain):
         with pytest.raises(InvalidParameter, match="one of the 'probes' and 'threshold'"):
@@ -433,7 +453,7 @@ def test_numpy_numbers_compile_nothing_anew(index: VectorIndex) -> None:
     """A kernel for each type of k would cost its caller ten seconds of compiling."""
     index.search(base(), k=3, threads=1)
     index.explain(base(), k=3)
-    before = {name: len(getattr(kernels, name).signatures) for name in ("search", "shortlist")}
+    before = {name: len(getattr(kernels, name).signatures) for name in ("search", "run_stage")}
     index.search(base(), k=np.int16(3), probes=np.int8(2), min_votes=np.int8(1), threads=1)
     index.explain(base(), k=np.int16(3), candidates=np.uint16(5))
     index.search(base(), k=3, threshold=np.float16(0.5), threads=1)
@@ -455,6 +475,9 @@ def test_before_fit(tmp_path: Path) -> None:
         lambda: index.search(base()),
         lambda: index.explain(base()),
         lambda: index.tune(),
+        lambda: index.nearest(base()),
+        lambda: index.ids,
+        lambda: index.vectors,
         lambda: index.stats(),
         lambda: index.loads(),
         lambda: index.save(tmp_path / "x"),

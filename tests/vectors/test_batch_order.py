@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import small_default
+from contract import same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import clusters
@@ -47,17 +49,23 @@ def test_by_angle_lengths_do_not_matter() -> None:
     assert np.count_nonzero(np.diff(owner)) == 7
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 def test_answers_are_those_of_the_given_order(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, threads: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     points = clusters(30, 20, dim=6, spread=0.3, seed=2).points
-    index = irli.VectorIndex(recipe=irli.recipe(epochs=2, buckets=16)).fit(points)
+    index = irli.VectorIndex(recipe=small_default(buckets=16)).fit(points, threads=1)
     plain = index.search(points, 5, probes=2)
     index.save(tmp_path / "index")
+    orders = []
     monkeypatch.setattr(searching, "FEWEST", 8)
     monkeypatch.setattr(searching, "_CACHE", 0)
     monkeypatch.setattr(searching, "_AT_ONCE", 250)
-    again = irli.load(tmp_path / "index").search(points, 5, probes=2, threads=threads)
-    np.testing.assert_array_equal(again.ids, plain.ids)
-    np.testing.assert_array_equal(again.distances, plain.distances)
+    monkeypatch.setattr(
+        searching,
+        "order_batch",
+        lambda *given, **how: orders.append(1) or order_batch(*given, **how),
+    )
+    again = irli.load(tmp_path / "index")
+    for threads in (1, 2):
+        same(again.search(points, 5, probes=2, threads=threads), plain)
+    assert len(orders) == 6  # three parts of the batch, twice

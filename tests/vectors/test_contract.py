@@ -1,93 +1,63 @@
-"""The contract, over every kind of index; and what concerns `fit` rather than an index."""
+"""The contract: all of it on the kinds of index that differ in code, a smoke test on the others."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from conftest import METRICS, small_default
-from contract import Case, VectorContract, same
-from planted import clusters
+from conftest import METRICS
+from contract import Case, LoadedContract, VectorContract, VectorSmoke
 
-import irli
-from irli import VectorIndex
+Kind = tuple[str, str, str]  # recipe, metric, form
 
-KINDS = [
-    (recipe, metric, form)
-    for recipe, metrics in (
-        ("default", METRICS),
-        ("codes", METRICS),
-        ("paper", METRICS),
-        ("two repetitions", ("l2",)),
-    )
-    for metric in metrics
-    for form in ("memory", "mapped", "read")
-    if form != "read" or metric == "l2"  # once is enough: only the mapping differs
-]
-KINDS += [
+# Without codes, with codes, the paper's recipe, memory-mapped, in shards: and every metric.
+FULL: list[Kind] = [
+    ("default", "cosine", "memory"),
+    ("codes", "l2", "memory"),
+    ("paper", "ip", "memory"),
+    ("codes", "ip", "mapped"),
     ("default", "l2", "shards"),
-    ("paper", "ip", "shards"),
+]
+EVERY: list[Kind] = [
+    (recipe, metric, form)
+    for recipe in ("default", "codes", "paper")
+    for metric in METRICS
+    for form in ("memory", "mapped")
+] + [
+    ("default", "l2", "read"),
+    ("two repetitions", "l2", "memory"),
+    ("two repetitions", "l2", "mapped"),
     ("two repetitions", "cosine", "shards"),
     ("two repetitions", "cosine", "ray"),
+    ("paper", "ip", "shards"),
 ]
+OTHERS = [kind for kind in EVERY if kind not in FULL]
+LOADED = [kind for kind in EVERY if kind[2] in ("mapped", "read", "ray")]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def over(kinds: list[Kind]) -> pytest.MarkDecorator:
+    """Run a class of tests on some kinds of index."""
+    return pytest.mark.parametrize("case", kinds, indirect=True, scope="module", ids="-".join)
+
+
+@pytest.fixture(scope="module")
 def case(request: pytest.FixtureRequest, cases: Any) -> Case:
     if request.param[2] == "ray":
         request.getfixturevalue("on_ray")
-    return cases(*request.param)
+    made: Case = cases(*request.param)
+    return made
 
 
-class TestVectorIndex(VectorContract):
+@over(FULL)
+class TestContract(VectorContract):
     pass
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_fit_neither_changes_nor_keeps_the_caller_s_arrays(metric: str) -> None:
-    X = clusters(10, 10, dim=6, seed=1).points
-    ids = np.arange(100, 200)
-    queries = X[:30] + 0.05
-    held = X.copy(), ids.copy(), queries.copy()
-    index = VectorIndex(metric, recipe=small_default()).fit(X, ids=ids, queries=queries, threads=1)
-    for now, before in zip((X, ids, queries), held, strict=True):
-        np.testing.assert_array_equal(now, before)
-    right = index.search(held[2], k=5)
-    X[:], ids[:], queries[:] = 0, 0, 0
-    same(index.search(held[2], k=5), right)
+@over(OTHERS)
+class TestSmoke(VectorSmoke):
+    pass
 
 
-def test_read_only_input() -> None:
-    X = clusters(10, 10, dim=6, seed=1).points
-    plain = VectorIndex(recipe=small_default()).fit(X.copy(), threads=1).search(X, k=5, probes=3)
-    X.setflags(write=False)
-    index = VectorIndex(recipe=small_default()).fit(X, threads=1)
-    same(index.search(X, k=5, probes=3), plain)
-
-
-def test_a_failed_fit_leaves_the_index_as_it_was() -> None:
-    X = clusters(10, 10, dim=6, seed=1).points
-    index = VectorIndex(recipe=small_default()).fit(X, ids=np.arange(100) + 500)
-    before = index.search(X, k=3)
-    with pytest.raises(irli.IrliError):
-        index.fit(X[:50], workers=0)
-    with pytest.raises(irli.IrliError):
-        index.fit(X[:50], queries=X[:, :2])
-    same(index.search(X, k=3), before)
-    assert len(index) == 100
-
-
-def test_fit_again_on_fewer_items() -> None:
-    X = clusters(40, 10, dim=6, seed=1).points
-    index = VectorIndex(recipe=small_default()).fit(X, threads=1)
-    index.fit(X[:30], threads=1)  # what the recipe left open is chosen anew
-    fresh = VectorIndex(recipe=small_default()).fit(X[:30], threads=1)
-    assert len(index) == 30
-    assert index.recipe == fresh.recipe
-    same(index.search(X, k=3, probes=2), fresh.search(X, k=3, probes=2))
-
-
-def test_fit_returns_the_index() -> None:
-    index = VectorIndex(recipe=small_default())
-    assert index.fit(np.eye(8)) is index
+@over(LOADED)
+class TestLoaded(LoadedContract):
+    pass

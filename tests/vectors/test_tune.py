@@ -62,7 +62,7 @@ def test_held_out_points_reach_the_target(index: VectorIndex) -> None:
     X, queries = data()
     tuned = index.tune(recall=0.95, k=10)
     assert tuned.reached
-    held = index._held
+    held = index._tuning
     assert (held.rows >= 0).all()
     exact = nearness(exact_distances(held.queries, X, index.metric), index.metric)
     exact[np.arange(len(held.rows)), held.rows] = np.inf
@@ -86,10 +86,10 @@ def test_queries_that_were_given_to_fit_are_held_out_too() -> None:
     index = VectorIndex(recipe=small_default(mixed_queries=0)).fit(
         X, queries=queries + 3, threads=1
     )
-    strangers = index._held.rows < 0
+    strangers = index._tuning.rows < 0
     assert 0 < strangers.sum() < len(queries)
     given = {row.tobytes() for row in queries + 3}
-    assert all(row.tobytes() in given for row in index._held.queries[strangers])
+    assert all(row.tobytes() in given for row in index._tuning.queries[strangers])
 
 
 def test_few_queries_reach_the_target_as_well_as_many_items() -> None:
@@ -100,8 +100,8 @@ def test_few_queries_reach_the_target_as_well_as_many_items() -> None:
         X, queries=hard, threads=1
     )
     index.tune(recall=0.9)
-    strangers = index._held.queries[index._held.rows < 0]
-    assert 0 < len(strangers) < 0.3 * len(index._held.queries)
+    strangers = index._tuning.queries[index._tuning.rows < 0]
+    assert 0 < len(strangers) < 0.3 * len(index._tuning.queries)
     assert recall(index, strangers, X, 10) >= 0.9 - 1e-9
 
 
@@ -109,7 +109,9 @@ def test_a_higher_target_never_scans_less(
     index: VectorIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(trial: Any, parameters: Any) -> float:
-        told = trial.searcher.explain(trial.queries, parameters.plan(10), np.empty(0, dtype=bool))
+        told = trial.searcher.explain(
+            trial.queries, parameters.to_plan(10), np.empty(0, dtype=bool)
+        )
         return float((told.scanned + told.candidates).mean())
 
     monkeypatch.setattr(tuning._Trial, "seconds", work)
@@ -183,6 +185,6 @@ def test_what_takes_too_long_is_not_tried_to_the_end() -> None:
             return 0.0, float(self.asked)
 
     trial = Slow()
-    _, reached = tuning._cheapest(trial, tuning._by_threshold, 0.9, bound=3.5)  # type: ignore[arg-type]
+    _, reached = tuning._find_cheapest(trial, tuning._by_threshold, 0.9, bound=3.5)  # type: ignore[arg-type]
     assert not reached
     assert trial.asked == 4

@@ -36,7 +36,8 @@ _RETRIES = 5  # of a step whose worker or machine is lost
 def build(job: Job, ray: str | None, progress: Progress) -> None:
     """Run all steps of all shards, in this process or on a Ray cluster."""
     load_runs(job.device if ray is None else "cpu")  # the driver needs no GPU
-    groups = group_repetitions(job.recipe)
+    # Shards may differ: a shard of few labels learns a single repetition.
+    groups = [group_repetitions(job.recipe_of(shard)) for shard in range(job.shards)]
     if ray is not None:
         tasks = _submit(job, groups, connect(ray))
         with unwrap_errors():
@@ -46,7 +47,7 @@ def build(job: Job, ray: str | None, progress: Progress) -> None:
     steps: list[tuple[Any, ...]] = []
     for shard in range(job.shards):
         steps.append((prepare, shard))
-        steps += [(learn, shard, numbers) for numbers in groups]
+        steps += [(learn, shard, numbers) for numbers in groups[shard]]
         steps.append((finish, shard))
     for step, *arguments in track(steps, progress, "shards"):
         step(job, *arguments)
@@ -137,7 +138,7 @@ class _Tasks:
                 self.ray.cancel(reference)
 
 
-def _submit(job: Job, groups: list[list[int]], ray: Any) -> _Tasks:
+def _submit(job: Job, groups: list[list[list[int]]], ray: Any) -> _Tasks:
     """Submit all steps at once. Each waits for the steps that it depends on."""
     needed: dict[str, Any] = {
         "num_cpus": job.threads,
@@ -154,7 +155,7 @@ def _submit(job: Job, groups: list[list[int]], ray: Any) -> _Tasks:
         before = run.options(name="prepare", **needed).remote(prepare, reference, (shard,))
         references.append(before)
         learned = []
-        for numbers in groups:
+        for numbers in groups[shard]:
             task = run.options(name="learn", **on_gpu)
             learned.append(task.remote(learn, reference, (shard, numbers), before))
             if job.recipe.boost:  # later repetitions build on the earlier ones

@@ -117,6 +117,11 @@ def find_shards(path: Path, folder: Folder) -> list[Path]:
     return paths
 
 
+def read_checksums(folder: Folder) -> list[str]:
+    """Return the checksums of the shards that the manifest means."""
+    return [str(entry["checksum"]) for entry in folder.meta["shards"]]
+
+
 def _sweep(path: Path) -> None:
     """Remove shard folders that the manifest does not name, such as those of a failed save."""
     named: set[str] = set()

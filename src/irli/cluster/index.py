@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_names
 from irli.base.distance import resolve_metric
-from irli.base.folder import SHARDS, check_kind, read_folder
+from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.cluster.build import build
-from irli.cluster.contents import ShardedContents, find_shards
+from irli.cluster.contents import ShardedContents, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge, merge_explanations
 from irli.cluster.shard import VectorShard
@@ -264,8 +264,9 @@ class ShardedIndex(Index):
 
     def stats(self) -> dict[str, Any]:
         """Return sizes, settings and memory in bytes of all shards together, as plain values."""
-        summed = ("items", "buckets", "entries", "router_multiplications", "bytes", "bytes_vectors")
-        return self._fitted().sum_stats(summed) | {
+        counts = ("items", "buckets", "entries", "router_multiplications")
+        sizes = ("bytes", "bytes_vectors", "bytes_codes")
+        return self._fitted().sum_stats((*counts, *sizes)) | {
             "kind": SHARDS,
             "shards": self.shards,
             "loads": [load_summary(loads) for loads in self.loads()],
@@ -314,14 +315,14 @@ class ShardedIndex(Index):
         root = Path(path).resolve()
         folder = read_folder(root, mmap=False, verify=verify)
         check_kind(folder, SHARDS)
-        paths, recipe = find_shards(root, folder), Recipe(**folder.meta["recipe"])
-        index = cls(
-            folder.meta["metric"], recipe=recipe, shards=len(paths), ray=ray, replicas=replicas
-        )
-        index._tuning = folder.arrays["tuning_queries"]
-        sums = [entry["checksum"] for entry in folder.meta["shards"]]
+        with reading():
+            paths, sums = find_shards(root, folder), read_checksums(folder)
+            metric, recipe = folder.meta["metric"], Recipe(**folder.meta["recipe"])
+            defaults = SearchParameters(**folder.meta["defaults"])
+            tuning = folder.arrays["tuning_queries"]
+        index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
+        index.defaults, index._tuning = defaults, tuning
         index._open(paths, mmap=mmap, verify=verify, sums=sums)
-        index.defaults = SearchParameters(**folder.meta["defaults"])
         return index
 
     def close(self) -> None:

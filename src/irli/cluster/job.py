@@ -28,7 +28,7 @@ class Job(ABC):
     shards : int
         The number of shards (P).
     recipe : Recipe
-        Resolved. `recipe_of` returns that of a single shard.
+        Of all shards. `recipe_of` returns it resolved for a single shard.
     slice_bytes : int
         Size of the largest shard's data.
     threads : int
@@ -57,7 +57,7 @@ class Job(ABC):
         """Run the last phases: return the index of a shard from its problem and repetitions."""
 
     def recipe_of(self, shard: int) -> Recipe:
-        """Return the recipe of one shard."""
+        """Return the resolved recipe of one shard."""
         return self.recipe
 
     def key(self, shard: int) -> str:

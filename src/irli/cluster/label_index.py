@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import as_labels, as_rows, check_int
-from irli.base.folder import LABEL_SHARDS, check_kind, read_folder
+from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.types import StrPath
 from irli.cluster.build import build
-from irli.cluster.contents import ShardedContents, find_shards
+from irli.cluster.contents import ShardedContents, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.index import check_deadline, check_options, count_step_threads
 from irli.cluster.label_job import deal_labels, make_label_job
@@ -210,11 +210,13 @@ class ShardedLabelIndex(Index):
         root = Path(path).resolve()
         folder = read_folder(root, mmap=False, verify=options.get("verify", True))
         check_kind(folder, LABEL_SHARDS)
-        paths, recipe = find_shards(root, folder), Recipe(**folder.meta["recipe"])
+        with reading():
+            paths, sums = find_shards(root, folder), read_checksums(folder)
+            recipe = Recipe(**folder.meta["recipe"])
+            labels = np.split(folder.arrays["labels"], folder.arrays["starts"][1:-1])
+            names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
         index = cls(recipe, shards=len(paths), ray=ray, replicas=replicas)
-        index._labels = np.split(folder.arrays["labels"], folder.arrays["starts"][1:-1])
-        index.names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
-        sums = [entry["checksum"] for entry in folder.meta["shards"]]
+        index._labels, index.names = labels, names
         index._open(paths, sums=sums, **options)
         return index
 

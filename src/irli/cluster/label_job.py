@@ -33,22 +33,19 @@ class LabelJob(Job):
         Paths of files: .npy, or .npz of a CSR.
     label_count : int
         L, of all shards.
-    given_recipe : Recipe
-        The recipe of the user. Each shard resolves it for its own labels.
     """
 
     rows: str
     labels: str
     label_count: int
-    given_recipe: Recipe
 
     def describe(self, shard: int) -> list[Any]:
         names = [Path(self.rows).name, Path(self.labels).name]
-        return [VERSION, names, self.shards, dataclasses.asdict(self.given_recipe)]
+        return [VERSION, names, self.shards, dataclasses.asdict(self.recipe)]
 
     def recipe_of(self, shard: int) -> Recipe:
         count = len(range(shard, self.label_count, self.shards))
-        return self.given_recipe.resolve_for_labels(count + (self.shards > 1))
+        return self.recipe.resolve_for_labels(count + (self.shards > 1))
 
     def make_problem(self, shard: int) -> LabelProblem:
         rows, labels = self._read(shard)
@@ -86,7 +83,6 @@ def make_label_job(
     device: str,
 ) -> LabelJob:
     """Write checked rows and labels to `folder`, and return the job that reads them."""
-    count = labels.shape[1]
     if isinstance(rows, np.ndarray):
         path, size = store(folder, "rows", rows), rows.size
     else:
@@ -94,14 +90,13 @@ def make_label_job(
     return LabelJob(
         folder=str(folder),
         shards=shards,
-        recipe=recipe.resolve_for_labels(-(-count // shards) + (shards > 1)),
+        recipe=recipe,
         slice_bytes=8 * int(size) + 8 * int(labels.nnz),
         threads=threads,
         device=device,
         rows=path,
         labels=store_sparse(folder, "labels", labels),
-        label_count=count,
-        given_recipe=recipe,
+        label_count=labels.shape[1],
     )
 
 

@@ -57,6 +57,7 @@ def tune_shards(
     for proposal in _collect_proposals(group, recall, k, queries):
         tuned = trial.measure(proposal, recall)
         if tuned.reached:
+            log.info("tuned: %s, recall %.4f at k=%d", tuned.parameters, tuned.recall, k)
             return tuned
         tried.append(tuned)
     best = max(tried, key=lambda tuned: tuned.recall)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,8 @@ from irli.engine.router import Router, make_router
 from irli.labels.ranker import Ranker
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
+
+log = logging.getLogger(__name__)
 
 _UNSEEN = 0.1  # rows added to the count of each label, so that no prior is zero
 
@@ -44,6 +48,7 @@ def assemble_labels(repetitions: list[Repetition], counts: NDArray[np.int64]) ->
     project, project_scale = round_rows(np.stack([router.project for router in trunks]))
     out, out_scale = round_rows(np.stack([router.coarse.T for router in routers]))
     out = np.stack([tile(weights.T) for weights in out])
+    log.info("assembled: %d entries of %d labels", begin, len(counts))
     return LabelLayout(
         project=project,
         project_scale=project_scale,

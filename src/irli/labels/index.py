@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -30,6 +31,8 @@ from irli.labels.tune import LabelModel, tune_labels
 from irli.learning import learn, load_runs
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.repetition import History, Repetition, join_histories
+
+log = logging.getLogger(__name__)
 
 
 class Prediction(NamedTuple):
@@ -407,6 +410,8 @@ def complete_labels(
     counts = count_labels(labels)
     layout = assemble_labels(repetitions, counts)
     model = tune_labels(layout, rows, labels, made.split, recipe, want_ranker, threads)
+    ranker = "with" if model.calibration.by_margin else "without"
+    log.info("tuned: %s, %s ranker", model.parameters, ranker)
     return LabelContents(
         recipe=recipe,
         model=model,

@@ -1,0 +1,27 @@
+"""Prediction parameters: one list of them, and how those of a call and the defaults go together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from irli.labels.calibration import INDEX_ALONE
+from irli.labels.parameters import SCORES, LabelParameters, PredictArguments
+
+
+def test_the_arguments_are_the_parameters() -> None:
+    fields = [field.name for field in dataclasses.fields(LabelParameters)]
+    assert list(PredictArguments.__annotations__) == fields
+
+
+def test_what_is_not_given_stays() -> None:
+    known = LabelParameters(probes=3, candidates=7, score="votes")
+    assert known.replace() == known
+    assert known.replace(probes=5) == LabelParameters(5, 7, "votes")
+    assert known.replace(candidates=5, score="logit") == LabelParameters(3, 5, "logit")
+
+
+def test_the_plan_of_a_prediction() -> None:
+    plan = LabelParameters(probes=2**40, candidates=9, score="logit").to_plan(4, INDEX_ALONE)
+    assert (plan.k, plan.probes, plan.candidates) == (4, 2**31 - 1, 9)
+    assert plan.score == SCORES.index("logit")
+    assert (plan.by_margin, plan.by_score, plan.threshold) == (0.0, 1.0, 0.0)
