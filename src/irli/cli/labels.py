@@ -132,7 +132,10 @@ def predict(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the best labels of each row, by name if the labels have names."""
+    """Predict the best labels of each row.
+
+    They are printed by name if the labels have names.
+    """
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
@@ -174,9 +177,10 @@ def evaluate(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Measure precision, nDCG and propensity-scored precision on rows with known labels.
+    """Measure precision on rows with known labels.
 
-    Labels that the index has never seen count as missed.
+    The table has precision, nDCG and propensity-scored precision. Labels that the index has never
+    seen count as missed.
     """
     depths = _read_depths(k)
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
@@ -221,7 +225,7 @@ recall@{_SHORTLIST} {covered:.4f}; {speed:.3f} ms a row, {count} rows, threads={
 # --- reading -----------------------------------------------------------------------------------
 
 
-class Inputs(NamedTuple):
+class LabelInputs(NamedTuple):
     """The contents of files: features and a label matrix, or texts and lists of label names."""
 
     rows: Any
@@ -229,7 +233,7 @@ class Inputs(NamedTuple):
     are_texts: bool
 
 
-def read_inputs(rows: Path, labels: Path | None, format: str | None) -> Inputs:
+def read_inputs(rows: Path, labels: Path | None, format: str | None) -> LabelInputs:
     """Return rows, and their labels if there are any."""
     kind = _detect_format(rows) if format is None else check_choice("--format", format, _FORMATS)
     if kind in _WITH_LABELS:
@@ -239,14 +243,18 @@ def read_inputs(rows: Path, labels: Path | None, format: str | None) -> Inputs:
                 f"of its own. Got {labels}. Set --format if the file has another format."
             )
         return (
-            Inputs(*read_jsonl(rows), True) if kind == "jsonl" else Inputs(*read_rows(rows), False)
+            LabelInputs(*read_jsonl(rows), True)
+            if kind == "jsonl"
+            else LabelInputs(*read_rows(rows), False)
         )
     if kind == "text":
-        return Inputs(read_texts(rows), None if labels is None else read_label_lists(labels), True)
-    return Inputs(read_matrix(rows), None if labels is None else read_matrix(labels), False)
+        return LabelInputs(
+            read_texts(rows), None if labels is None else read_label_lists(labels), True
+        )
+    return LabelInputs(read_matrix(rows), None if labels is None else read_matrix(labels), False)
 
 
-def read_labelled(rows: Path, labels: Path | None, format: str | None) -> Inputs:
+def read_labelled(rows: Path, labels: Path | None, format: str | None) -> LabelInputs:
     """Return rows with their labels. Missing labels are an error."""
     given = read_inputs(rows, labels, format)
     if given.labels is None:
@@ -286,7 +294,7 @@ def _read_depths(text: str) -> list[int]:
     return [int(depth) for depth in depths]
 
 
-def make_features(given: Inputs, index: LabelIndex) -> Any:
+def make_features(given: LabelInputs, index: LabelIndex) -> Any:
     if not given.are_texts:
         return as_rows(given.rows)
     if index.vectorizer is None:
@@ -297,7 +305,7 @@ def make_features(given: Inputs, index: LabelIndex) -> Any:
     return index.features(given.rows)
 
 
-def make_truth(given: Inputs, index: LabelIndex) -> Sparse:
+def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
     """Return the labels of each row. Labels that the index does not know are the last columns."""
     if given.are_texts:
         known = index.names or Names.of([])

@@ -199,7 +199,7 @@ def evaluate(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Measure recall, work and speed, by default with the default parameters of the index."""
+    """Measure the recall, work and speed of an index, by default with its default parameters."""
     sweep = console.read_sweep(probes, threshold)
     opened = console.open_vectors(index)
     vectors, rows = console.read_test(data, queries, queries_file, truth, len(opened))
