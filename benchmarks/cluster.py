@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.cluster.failures import failures
 from bench.cluster.labels import labels
 from bench.cluster.large import large
+from bench.cluster.machines import close_cluster
 from bench.cluster.overhead import overhead
 from bench.cluster.plan import plan
 from bench.commands import make_parser, run
@@ -50,14 +51,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="indexes of labels")
     parser.add_argument("--folder", type=Path, help="for generated vectors and builds")
     options = parser.parse_args(arguments)
-    if options.smoke and options.folder is None:
-        with tempfile.TemporaryDirectory() as folder:
-            options.folder = Path(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder) if options.smoke else Path(tempfile.gettempdir()) / "irli-cluster"
+        options.folder = options.folder or kept
+        options.folder.mkdir(parents=True, exist_ok=True)
+        try:
             run(options, BENCHMARKS)
-        return
-    options.folder = options.folder or Path(tempfile.gettempdir()) / "irli-cluster"
-    options.folder.mkdir(parents=True, exist_ok=True)
-    run(options, BENCHMARKS)
+        finally:
+            close_cluster()
 
 
 if __name__ == "__main__":

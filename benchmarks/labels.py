@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the benchmarks that the command line names."""
     parser = make_parser(__doc__ or "", BENCHMARKS)
     parser.add_argument("--seeds", type=int, default=3, help="indexes of compare and mach")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*", choices=NAMES, help="data sets of compare")
     run(parser.parse_args(arguments), BENCHMARKS)
 

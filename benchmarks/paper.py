@@ -1,8 +1,10 @@
 """The paper's own recipe on GloVe, scaled down: python benchmarks/paper.py NAME...
 
-rounds   recall and affinity grow with the re-partitions (Theorem 1)
-loads    Table 3: loads of the buckets, re-partitioned with different K
-votes    votes and aggregated scores of R = 8 repetitions: exact distances at recall .90
+    rounds   recall and affinity grow with the re-partitions (Theorem 1)
+    loads    Table 3: loads of the buckets, re-partitioned with different K
+    votes    votes and aggregated scores of R = 8 repetitions: exact distances at recall .90
+
+The data set is glove-6b-50-angular.hdf5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
     compare        recall10@10 against queries per second, beside other libraries
     report         only the tables and plots of what `compare` has measured so far
     work           work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
-    build          build time and peak memory
     first-answer   how soon a fresh process answers
     threads        what a second thread gains
     latency        p50 and p99 of single queries on skewed data, beside FAISS IVFFlat
@@ -20,14 +19,13 @@ from __future__ import annotations
 from bench.commands import make_parser, run
 from bench.vectors.compare import ALL, compare, report
 from bench.vectors.serving import concurrent, latency, scale
-from bench.vectors.startup import build, first_answer, threads
+from bench.vectors.startup import first_answer, threads
 from bench.vectors.work import work
 
 BENCHMARKS = {
     "compare": compare,
     "report": report,
     "work": work,
-    "build": build,
     "first-answer": first_answer,
     "threads": threads,
     "latency": latency,

@@ -1,7 +1,11 @@
-"""What irli does, in about two minutes: word neighbours, then queries unlike the data."""
+"""What irli does, in about two minutes: word neighbours, then queries unlike the data.
+
+With --smoke it takes a few rows and one epoch: a few seconds, to see that everything runs.
+"""
 
 from __future__ import annotations
 
+import argparse
 import time
 from pathlib import Path
 
@@ -18,43 +22,54 @@ PICTURE = Path("demo.png")
 K = 10
 
 
-def main() -> None:
-    words()
-    ours, theirs, loads = strange_queries()
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a few rows and one epoch")
+    smoke = parser.parse_args(arguments).smoke
+    rows, recipe, tried = None, irli.recipe(), (64, 128, 256, 512, 1024)
+    if smoke:
+        rows, recipe, tried = 1000, irli.recipe(epochs=1, mixed_queries=100), (8, 16)
+    words(rows, recipe)
+    ours, theirs, loads = strange_queries(rows, recipe, tried)
     draw(ours, theirs, loads)
     print(f"\nThe picture is in {PICTURE}: recall against work, and the loads of the buckets.")
 
 
-def words() -> None:
+def words(rows: int | None, recipe: irli.Recipe) -> None:
     """Index 20,000 word vectors and look at a few neighbours."""
     names, vectors = load_glove()
+    names, vectors = names[:rows], vectors[:rows]
     print(f"1. {len(names):,} GloVe word vectors of {vectors.shape[1]} dimensions\n")
-    index = irli.VectorIndex("cosine").fit(vectors, progress=True)
+    index = irli.VectorIndex("cosine", recipe=recipe).fit(vectors, progress=True)
     print(index)
     row = {word: i for i, word in enumerate(names)}
     for word in ("coffee", "violin", "quantum", "river", "monday"):
+        if word not in row:
+            continue
         found = index.search(vectors[row[word]], k=6)
         near = ", ".join(names[i] for i in found.ids if names[i] != word)
         print(f"   {word:8s} {near}")
 
 
-def strange_queries() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+def strange_queries(
+    rows: int | None, recipe: irli.Recipe, tried: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Search dictionary entries by descriptions of software packages, which look different."""
     base, strange, _ = load_wordnet()
-    taught, asked = strange[:2000], strange[2000:]
+    base, learn, asked = base[:rows], strange[:2000][:rows], strange[2000:]
     print(
         f"\n2. {len(base):,} dictionary entries (WordNet, MiniLM embeddings), searched with\n"
-        f"   descriptions of software packages: {len(taught):,} to learn from, "
+        f"   descriptions of software packages: {len(learn):,} to learn from, "
         f"{len(asked)} others to report on\n"
     )
-    index = irli.VectorIndex("cosine").fit(base, queries=taught, progress=True)
+    index = irli.VectorIndex("cosine", recipe=recipe).fit(base, queries=learn, progress=True)
     print(index)
     base, asked = unit(base), unit(asked)
     truth = exact_neighbors(asked, base, K, "cosine")
     ours = our_points(index, asked, truth)
     faiss.omp_set_num_threads(1)
-    tried = {n: faiss_points(base, asked, truth, n) for n in (64, 128, 256, 512, 1024)}
-    buckets, theirs = min(tried.items(), key=lambda pair: at(pair[1], 0.9, 2))
+    points = {count: faiss_points(base, asked, truth, count) for count in tried}
+    buckets, theirs = min(points.items(), key=lambda pair: at(pair[1], 0.9, 2))
     print_table({"irli": ours, f"FAISS IVFFlat ({buckets})": theirs})
     free = faiss_index(base, index.stats()["buckets"])
     lists = range(free.nlist)
@@ -155,6 +170,7 @@ def draw(ours: np.ndarray, theirs: np.ndarray, loads: list[np.ndarray]) -> None:
     right.grid(alpha=0.3)
     right.legend()
     figure.savefig(PICTURE, dpi=120)
+    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -77,9 +77,10 @@ def _find_neighbors(
 ) -> tuple[np.ndarray, np.ndarray]:
     if distance == "angular":
         queries, items = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, items))
-    distances = np.linalg.norm(queries[:, None] - items[None], axis=2)
-    near = np.argsort(distances, axis=1)[:, :count]
-    return np.take_along_axis(distances, near, axis=1), near.astype(np.int32)
+    squares = (queries**2).sum(axis=1)[:, None] - 2 * queries @ items.T + (items**2).sum(axis=1)
+    near = np.argsort(squares, axis=1)[:, :count]
+    distances = np.sqrt(np.maximum(np.take_along_axis(squares, near, axis=1), 0))
+    return distances, near.astype(np.int32)
 
 
 def _write_labels(train: Path, test: Path) -> None:

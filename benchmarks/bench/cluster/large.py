@@ -10,7 +10,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from bench.cluster.machines import QUERIES, MemoryWatch, start_cluster, write_items
+from bench.cluster.machines import QUERIES, MemoryWatch, open_cluster, write_items
 from bench.commands import Options, make_recipe
 from bench.common import report_table, say
 from bench.smoke import CODES
@@ -26,8 +26,8 @@ BLOCK = 250_000  # vectors that FAISS is given at a time
 def large(options: Options) -> None:
     """Memory of the largest worker; recall and time from m = 1 to 20 probes."""
     if options.smoke:
-        options.items, options.shards, options.queries = 600, 2, 50
-        options.repetitions = options.nodes = 1
+        options.items, options.queries = 600, 50
+        options.shards = options.repetitions = options.nodes = 1
     folder = options.folder
     items = write_items(
         folder / f"items-{options.items}-{options.dim}.npy", options.items, options.dim
@@ -41,25 +41,25 @@ def large(options: Options) -> None:
         boost=False,
         **(CODES if options.smoke else {}),
     )
-    with start_cluster(options.nodes, options.cpus):
-        watch = MemoryWatch()
-        watch.start()
-        index = ShardedIndex(recipe=recipe, shards=options.shards, ray="auto")
-        started = time.perf_counter()
-        index.fit(str(items), progress=_tell_progress(started), checkpoint=folder / "build")
-        seconds = time.perf_counter() - started
-        watch.over.set()
-        allowed = 2 * 4 * options.dim * options.items / options.shards + 500e6
-        say(
-            f"built {options.shards} shards of {recipe.repetitions} repetitions over "
-            f"{options.items} items in {seconds:.0f} s. The largest worker had "
-            f"{max(watch.peak.values()) / 1e6:.0f} MB (twice its slice and 500 MB are "
-            f"{allowed / 1e6:.0f} MB), by step: { {k: v // 10**6 for k, v in watch.peak.items()} }"
-        )
-        queries = make_skewed(options.queries, options.dim, part=QUERIES)
-        truth = index.nearest(queries, 10).ids
-        rows = _measure_irli(index, queries, truth)
-        index.close()
+    open_cluster(options.nodes, options.cpus)
+    watch = MemoryWatch()
+    watch.start()
+    index = ShardedIndex(recipe=recipe, shards=options.shards, ray="auto")
+    started = time.perf_counter()
+    index.fit(str(items), progress=_tell_progress(started), checkpoint=folder / "build")
+    seconds = time.perf_counter() - started
+    watch.over.set()
+    allowed = 2 * 4 * options.dim * options.items / options.shards + 500e6
+    say(
+        f"built {options.shards} shards of {recipe.repetitions} repetitions over "
+        f"{options.items} items in {seconds:.0f} s. The largest worker had "
+        f"{max(watch.peak.values()) / 1e6:.0f} MB (twice its slice and 500 MB are "
+        f"{allowed / 1e6:.0f} MB), by step: { {k: v // 10**6 for k, v in watch.peak.items()} }"
+    )
+    queries = make_skewed(options.queries, options.dim, part=QUERIES)
+    truth = index.nearest(queries, 10).ids
+    rows = _measure_irli(index, queries, truth)
+    index.close()
     rows += _measure_faiss(items, queries, truth, rounds=1 if options.smoke else 25)
     head = ["index", "m / nprobe", "recall10@10", "ms a query", "codes read", "exact distances"]
     path = Path(options.results) / "cluster" / f"large-{options.items}.json"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ QUERIES = 10**6  # the part of the generated vectors that queries are drawn from
 
 _PIECE = 250_000  # vectors made at a time
 _STORE = 150 << 20  # bytes of each machine's object store
+_running: tuple[int, int, Any] | None = None  # machines, cpus of each, and the cluster
 
 
 def write_items(path: Path, items: int, dim: int) -> Path:
@@ -32,9 +31,12 @@ def write_items(path: Path, items: int, dim: int) -> Path:
     return path
 
 
-@contextmanager
-def start_cluster(machines: int, cpus: int) -> Iterator[Any]:
-    """Start Ray's test cluster, and connect to it."""
+def open_cluster(machines: int, cpus: int) -> Any:
+    """Return Ray's test cluster of some machines: the one that is running, if it has as many."""
+    global _running
+    if _running is not None and _running[:2] == (machines, cpus):
+        return _running[2]
+    close_cluster()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # a busy machine starves nice workers
     import ray
@@ -42,14 +44,22 @@ def start_cluster(machines: int, cpus: int) -> Iterator[Any]:
 
     head = {"num_cpus": cpus, "object_store_memory": _STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
+    _running = (machines, cpus, cluster)
     for _ in range(machines - 1):
         add_machine(cluster, cpus)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    try:
-        yield cluster
-    finally:
+    return cluster
+
+
+def close_cluster() -> None:
+    """End the cluster that is running, if any."""
+    global _running
+    if _running is not None:
+        import ray
+
         ray.shutdown()
-        cluster.shutdown()
+        _running[2].shutdown()
+        _running = None
 
 
 def add_machine(cluster: Any, cpus: int) -> Any:

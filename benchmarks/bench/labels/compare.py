@@ -12,7 +12,6 @@ import numpy as np
 from bench.commands import Options
 from bench.common import find_python, list_packages, report_table, run_module, say
 from bench.labels.data import NAMES, PACKAGES, find_files
-from bench.labels.ours import THREADS
 from bench.smoke import SHORT
 from irli.labels.files import read_rows
 from irli.labels.metrics import evaluate
@@ -54,22 +53,24 @@ def compare(options: Options) -> None:
             if PACKAGES[peer] not in installed:
                 say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
                 continue
-            rows += [_tabulate(name, [run], known, truth) for run in _run_peer(peer, train, test)]
+            runs = _run_peer(peer, train, test, options.threads)
+            rows += [_tabulate(name, [run], known, truth) for run in runs]
         seeds = range(1 if options.smoke else options.seeds)
         changes = SHORT["labels"] if options.smoke else {}
         by_seed = [
-            _run_ours(train, test, changes | {"seed": seed}, SETTINGS[name]) for seed in seeds
+            _run_ours(train, test, options.threads, changes | {"seed": seed}, SETTINGS[name])
+            for seed in seeds
         ]
         rows += [_tabulate(name, list(runs), known, truth) for runs in zip(*by_seed, strict=True)]
         report_table(Path(options.results) / "labels" / f"{name}.json", HEAD, rows)
 
 
-def _run_peer(peer: str, train: Path, test: Path) -> list[dict[str, Any]]:
+def _run_peer(peer: str, train: Path, test: Path, threads: int) -> list[dict[str, Any]]:
     """Return what each way of querying a peer took, and what it predicted."""
     with tempfile.TemporaryDirectory() as folder:
         result, found = Path(folder) / "result.json", Path(folder) / "predictions.npy"
         python = find_python(ENVIRONMENT)
-        arguments = (peer, train, test, THREADS, result, found)
+        arguments = (peer, train, test, threads, result, found)
         run_module("bench.labels.peers", *arguments, python=python)
         figures, predictions = json.loads(result.read_text()), np.load(found)
     say(f"{peer}: trained in {figures['train_seconds']:.0f} s")
@@ -82,12 +83,16 @@ def _run_peer(peer: str, train: Path, test: Path) -> list[dict[str, Any]]:
 
 
 def _run_ours(
-    train: Path, test: Path, changes: dict[str, Any], settings: list[dict[str, int]]
+    train: Path,
+    test: Path,
+    threads: int,
+    changes: dict[str, Any],
+    settings: list[dict[str, int]],
 ) -> list[dict[str, Any]]:
     """Return what each setting of an index of ours took, and what it predicted."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "predictions.npy"
-        arguments = (train, test, json.dumps(changes), json.dumps(settings), found)
+        arguments = (train, test, threads, json.dumps(changes), json.dumps(settings), found)
         figures: dict[str, Any] = json.loads(run_module("bench.labels.ours", *arguments))
         predictions = np.load(found)
     seed, seconds = changes["seed"], figures["train_seconds"]

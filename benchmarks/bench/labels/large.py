@@ -12,7 +12,6 @@ import scipy.sparse as sp
 import irli
 from bench.commands import Options, make_recipe
 from bench.common import print_table, read_memory, write_json
-from bench.labels.ours import THREADS
 from irli.labels.metrics import evaluate
 
 ROWS, FEATURES, LABELS = 1_000_000, 200_000, 500_000
@@ -34,7 +33,7 @@ def large(options: Options) -> None:
         hidden=64,
     )
     started = time.perf_counter()
-    index = irli.LabelIndex(recipe, ranker=True).fit(X, Y, threads=THREADS, progress=True)
+    index = irli.LabelIndex(recipe, ranker=True).fit(X, Y, threads=options.threads, progress=True)
     learned = time.perf_counter() - started
     some = min(PREDICTED, count)
     started = time.perf_counter()

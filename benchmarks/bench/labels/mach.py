@@ -11,7 +11,6 @@ import irli
 from bench.commands import Options, make_recipe
 from bench.common import report_table, say
 from bench.labels.data import find_files
-from bench.labels.ours import THREADS
 from irli.labels.files import read_rows
 from irli.labels.metrics import evaluate
 
@@ -31,7 +30,7 @@ def mach(options: Options) -> None:
         found, loads = [], []
         for seed in range(1 if options.smoke else options.seeds):
             recipe = make_recipe(options, "labels", seed=seed, **COMMON, **changes)
-            index = irli.LabelIndex(recipe, ranker=False).fit(*train, threads=THREADS)
+            index = irli.LabelIndex(recipe, ranker=False).fit(*train, threads=options.threads)
             found.append(evaluate(index.predict(test.features, 100).labels, test.labels))
             loads.append(max(summary["max_over_mean"] for summary in index.stats()["loads"]))
             say(f"{name}, seed {seed}: {found[-1]}")

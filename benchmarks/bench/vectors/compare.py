@@ -102,6 +102,8 @@ def _list_jobs(about: dict[str, Any], method: str, version: str, options: Option
         variants = builds(method, about["count"], about["dim"], about["metric"], learn)
     if options.quick or options.smoke:
         variants = variants[:1]
+    if options.smoke:
+        queries = queries[-1:]
     for build in variants:
         for key in queries:
             yield Job(
@@ -133,7 +135,9 @@ def _do(job: Job, options: Options) -> None:
     cores = count_cores()
     if job.threads > cores:
         raise ProcessFailed(f"{job.name}: {job.threads} threads need as many cores. Got {cores}.")
-    built = replace(job, stage="build", queries="", threads=cores, repeats=0, settings=0)
+    built = replace(
+        job, stage="build", queries="", threads=1 if options.smoke else cores, repeats=0, settings=0
+    )
     again = options.rebuild and built.index not in _rebuilt
     if again or built.outcome() is None or not job.index.exists():
         _rebuilt.add(built.index)

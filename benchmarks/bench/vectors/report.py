@@ -189,7 +189,7 @@ def _find_spread(points: list[Point], target: float) -> float:
 def _tabulate_costs(methods: dict[str, list[dict[str, Any]]], clock: str) -> list[str]:
     """Show what the fastest build at recall .95 in batches costs, and what its queries do."""
     head = ["method at .95", "build", "setting", "build CPU s", "build wall s"]
-    head += ["memory MB", "disk MB", "scanned", "exact", "router mult."]
+    head += ["build peak MB", "memory MB", "disk MB", "scanned", "exact", "router mult."]
     rows = []
     for method in (name for name in NAMES if name in methods):
         point = near(_join_points(methods[method], "batch", clock), 0.95, "qps")
@@ -204,6 +204,7 @@ def _tabulate_costs(methods: dict[str, list[dict[str, Any]]], clock: str) -> lis
                 _format_settings(point["setting"]),
                 f"{built['build_cpu_seconds']:.0f}",
                 f"{built['build_seconds']:.0f} ({built['build_threads']} threads)",
+                f"{built['build_peak_bytes'] / 1e6:.0f}",
                 f"{run['memory_bytes'] / 1e6:.0f}",
                 f"{built['disk_bytes'] / 1e6:.0f}",
                 *(

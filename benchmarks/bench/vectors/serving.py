@@ -37,7 +37,7 @@ def _build(options: Options, method: str, build: dict[str, Any], count: int, dim
         data=write_skewed(folder, count, dim),
         method=method,
         build=SHORT["default"] | CODES if ours and options.smoke else build,
-        threads=count_cores(),
+        threads=1 if options.smoke else count_cores(),
         version=source_version() if ours else "",
     )
     job.run(fresh=options.rebuild or not job.index.exists())
@@ -56,6 +56,7 @@ def scale(options: Options) -> None:
     methods: list[tuple[str, dict[str, Any]]] = [("irli", {})]
     if options.items <= BESIDE_HNSW:
         methods.append(("faiss-hnsw", {"factory": "HNSW32,Flat"}))
+    methods = methods[-1:] if options.smoke else methods  # HNSW is built sooner
     effort = {"repeats": 1, "settings": 2} if options.smoke else {"repeats": 3, "settings": 6}
     rows = []
     for method, build in methods:

@@ -1,0 +1,283 @@
+"""Every benchmark and every example runs at its smallest size, and leaves the results alone."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import json
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS, EXAMPLES = ROOT / "benchmarks", ROOT / "examples"
+RESULTS = BENCHMARKS / "results"
+if not BENCHMARKS.exists():
+    pytest.skip("the benchmarks are not part of this distribution", allow_module_level=True)
+if sys.platform != "linux":
+    pytest.skip("the benchmarks read the memory of a process as Linux tells it")
+for package in ("faiss", "h5py", "matplotlib", "psutil", "torch"):
+    pytest.importorskip(package)
+
+COMMANDS = {
+    "vectors": [
+        "compare",
+        "report",
+        "work",
+        "first-answer",
+        "threads",
+        "latency",
+        "concurrent",
+        "scale",
+    ],
+    "labels": ["compare", "mach", "large"],
+    "cluster": ["large", "overhead", "failures", "plan", "labels"],
+    "paper": ["rounds", "loads", "votes"],
+}
+ON_RAY = ["large", "overhead", "failures"]
+
+Runner = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the results of all tests, so that indexes are built once."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _untouched() -> Any:
+    """No figure of a test may get into the results that are reported."""
+    before = {path: path.stat().st_mtime_ns for path in RESULTS.rglob("*")}
+    yield
+    assert {path: path.stat().st_mtime_ns for path in RESULTS.rglob("*")} == before
+
+
+@pytest.fixture
+def run(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Runner:
+    """Return a function that runs a command here, and returns what it printed."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("IRLI_NUM_THREADS", "1")
+
+    def call(command: str, *arguments: str) -> str:
+        main = runpy.run_path(str(BENCHMARKS / f"{command}.py"))["main"]
+        main([*arguments, "--smoke", "--results", str(results)])
+        return capsys.readouterr().out
+
+    return call
+
+
+def read_rows(printed: str) -> list[list[str]]:
+    """Return the cells of the tables that were printed, without their heads."""
+    lines = [line.strip("| ").split(" | ") for line in printed.splitlines() if line[:1] == "|"]
+    return [cells for cells in lines if set(cells[0]) != {"-"}]
+
+
+def test_every_command_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    for command, names in COMMANDS.items():
+        script = runpy.run_path(str(BENCHMARKS / f"{command}.py"))
+        assert list(script["BENCHMARKS"]) == names
+        listed = re.findall(r"^    (\S+) ", script["__doc__"], flags=re.MULTILINE)
+        assert listed == names
+    assert {path.stem for path in BENCHMARKS.glob("*.py")} == set(COMMANDS)
+
+
+# --- vectors -------------------------------------------------------------------------------------
+
+
+def test_compare_and_report(run: Runner, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bench.vectors.compare
+
+    first = run("vectors", "compare")
+    assert "built in" in first
+    rows = {cells[0] for cells in read_rows(first)}
+    assert {"irli, sample queries", "irli, sample queries, *tuned*", "FAISS IVFFlat"} <= rows
+    again = run("vectors", "report")
+    assert again in first
+    folder = results / "vectors"
+    assert (folder / "report.md").read_text() in again
+    assert (folder / "batch-1.png").exists()
+    fronts = json.loads((folder / "report.json").read_text())
+    assert {front["method"] for front in fronts} >= {"irli-queries", "faiss-ivf"}
+
+    # What is finished is not repeated, and what is not installed is left out.
+    installed = {"faiss-cpu": importlib.metadata.version("faiss-cpu")}
+    monkeypatch.setattr(bench.vectors.compare, "list_packages", lambda python: installed)
+    printed = run("vectors", "compare", "--methods", "irli-queries", "scann")
+    assert "scann: skipped, since scann is not installed (make vector-peers)" in printed
+    assert "built in" not in printed
+    assert "(rough" not in printed
+    assert "FAISS IVFFlat" in printed
+
+
+def test_work(run: Runner) -> None:
+    rows = read_rows(run("vectors", "work"))
+    work = [cells for cells in rows if cells[0].startswith("wordnet test")]
+    assert len(work) == 6
+    assert all(float(cells[2]) > 0 for cells in work)
+
+
+def test_first_answer(run: Runner) -> None:
+    assert "heavy modules imported: []" in run("vectors", "first-answer")
+
+
+def test_threads(run: Runner) -> None:
+    rows = read_rows(run("vectors", "threads"))
+    assert [cells[0] for cells in rows[1:]] == ["glove", "wordnet"]
+
+
+def test_latency_concurrent_and_scale(run: Runner) -> None:
+    """One after the other: they search the same indexes."""
+    rows = read_rows(run("vectors", "latency"))
+    assert [cells[0] for cells in rows[1:5]] == ["irli", "irli", "faiss-ivf", "faiss-ivf"]
+    [_, _, four] = read_rows(run("vectors", "concurrent"))
+    assert (four[0], four[2]) == ("4", "0")  # callers, and answers that differ
+    rows = read_rows(run("vectors", "scale"))
+    assert [cells[0] for cells in rows[1:]] == ["faiss-hnsw"]
+
+
+def test_the_peers_parts_import_nothing_of_irli() -> None:
+    modules = ["bench.vectors.runs", "bench.vectors.peers", "bench.labels.peers"]
+    code = f"""
+import sys
+for name in ("irli", "numba", "h5py", "faiss"):
+    sys.modules[name] = None
+import {", ".join(modules)}
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, check=True, timeout=120)
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def test_labels_compare(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bench.labels.compare
+
+    monkeypatch.setattr(bench.labels.compare, "list_packages", lambda python: {})
+    printed = run("labels", "compare", "--threads", "1")
+    assert "napkinxc: skipped, since napkinxc is not installed (make peers)" in printed
+    rows = read_rows(printed)
+    ours = [cells for cells in rows if cells[1].startswith("irli")]
+    assert len(ours) == 3
+    assert float(ours[0][2].split(" / ")[0]) > 50  # P@1: the labels can be learned
+
+
+def test_mach(run: Runner) -> None:
+    rows = read_rows(run("labels", "mach", "--threads", "1"))
+    assert rows[1][0] == "no re-partition (MACH)"
+    assert len(rows) == 4
+
+
+def test_large_labels(run: Runner) -> None:
+    [_, cells] = read_rows(run("labels", "large", "--threads", "1"))
+    assert cells[:3] == ["1000", "200", "400"]
+
+
+# --- cluster -------------------------------------------------------------------------------------
+
+
+def test_commands_on_ray(results: Path) -> None:
+    """In a process of their own: this one may be on another Ray cluster."""
+    pytest.importorskip("ray")
+    command = [sys.executable, str(BENCHMARKS / "cluster.py"), *ON_RAY, "--smoke"]
+    done = subprocess.run(
+        [*command, "--results", str(results)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    methods = [cells[0] for cells in read_rows(done.stdout)]
+    assert {"irli, all", "irli, codes", "FAISS PQ32", "FAISS PQ48"} <= set(methods)
+    found = json.loads((results / "cluster" / "failures.json").read_text())
+    assert (found["same_bytes"], found["wrong"], found["recovered"]) == (True, 0, True)
+    assert json.loads((results / "cluster" / "overhead.json").read_text())["rows"]
+
+
+def test_plan(run: Runner) -> None:
+    rows = read_rows(run("cluster", "plan"))
+    assert [cells[1] for cells in rows[1:4]] == [
+        "build_seconds",
+        "build_worker_bytes",
+        "shard_bytes",
+    ]
+
+
+def test_sharded_labels(run: Runner) -> None:
+    rows = read_rows(run("cluster", "labels"))
+    assert [cells[0] for cells in rows[1:]] == ["one machine", "2", "4"]
+
+
+# --- paper ---------------------------------------------------------------------------------------
+
+
+def test_rounds(run: Runner, results: Path) -> None:
+    rows = read_rows(run("paper", "rounds"))
+    assert rows[0][:3] == ["repetition", "epoch", "loss"]
+    assert (results / "paper" / "rounds.png").exists()
+
+
+def test_more_choices_even_out_the_loads(run: Runner) -> None:
+    """Table 3 of the paper."""
+    [head, cells] = read_rows(run("paper", "loads"))
+    assert head == ["random hash", "K = 5", "K = 10", "K = 25"]
+    _, five, ten, many = map(float, cells)
+    assert five > ten > many
+
+
+def test_votes(run: Runner) -> None:
+    rows = read_rows(run("paper", "votes"))
+    assert [cells[0] for cells in rows[1:]] == ["votes", "probability", "log-probability"]
+
+
+# --- examples ------------------------------------------------------------------------------------
+
+
+def run_example(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+
+def test_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    run_example(monkeypatch, "demo", "--smoke")
+    out, err = capsys.readouterr()
+    assert "FAISS IVFFlat" in out
+    assert "repetition 1" in err  # progress
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_query_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run_example(monkeypatch, "query_log")
+    found = re.findall(r"recall@10 (\S+)", capsys.readouterr().out)
+    assert float(found[0]) > 0.8
+
+
+def test_make_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import h5py
+    from bench.smoke import DIM, ITEMS, QUERIES, write_files
+
+    data = write_files(tmp_path / "data")
+    with h5py.File(data / "glove-6b-50-angular.hdf5", "r+") as file:
+        file["train_id"], file["test_id"] = np.arange(ITEMS), ITEMS + np.arange(QUERIES)
+    words = "\n".join(f"word{i}" for i in range(ITEMS + QUERIES))
+    with gzip.open(data / "glove-6b-words.txt.gz", "wt") as file:
+        file.write(words)
+    run_example(monkeypatch, "make_samples", "--data", str(data), "--out", str(tmp_path))
+    with np.load(tmp_path / "glove-sample.npz") as sample:
+        assert sample["vectors"].shape == (ITEMS + QUERIES, DIM)
+        assert sample["words"].tobytes().decode() == words
+    with np.load(tmp_path / "wordnet-sample.npz") as sample:
+        assert sample["base"].dtype == np.int8
