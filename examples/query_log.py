@@ -1,4 +1,4 @@
-"""Retrieval from a query log whose items have no vectors: learn from who wanted what.
+"""Retrieval from a query log whose items have no vectors.
 
 A shop knows the vectors of its visitors' queries and which item each visitor took in the end. It
 has no vectors of the items. So the queries are the rows and the items are the labels.

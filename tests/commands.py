@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from irli.cli import main
+from irli.cli.app import main
 
 
 class Run(NamedTuple):

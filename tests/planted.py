@@ -8,11 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.base.memory import to_kernel_fields
 from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
 from irli.engine.router import Router, make_router, pack
-from irli.engine.vector_layout import L2, VectorLayout
+from irli.engine.vector_layout import L2, Codes, Int8Vectors, Projection, VectorLayout
 from irli.learning.partition import Partition
 
 Floats = NDArray[np.float32]
@@ -55,9 +56,9 @@ class Shifted(NamedTuple):
 def shifted_queries(
     n_per: int, centres: int, dim: int, n_queries: int, wanted: int, seed: int = 0
 ) -> Shifted:
-    """Make queries around points of their own; those around point j want cluster `turn[j]`.
+    """Make queries around points of their own; those around point j want cluster j + 1.
 
-    The map is a shift by one, so that the geometry is of no help: what is near is never wanted.
+    So the geometry is of no help: what is near is never wanted.
     """
     items = clusters(n_per, centres, dim, seed=seed)
     rng = np.random.default_rng(seed + 1)
@@ -115,23 +116,25 @@ def random_router(
     )
 
 
-def freeze(
+def assemble_layout(
     routers: list[Router],
     partitions: list[Partition],
     vectors: Floats,
     metric: int = L2,
     pieces: int = 0,
-    rounded: bool = False,
+    int8: bool = False,
 ) -> VectorLayout:
     """Put routers of equal shapes and their partitions together as the kernels read them."""
     lists = [partition.invert() for partition in partitions]
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     items = np.concatenate([items for _, items in lists])
-    rows = no_int8_vectors(vectors.shape[1])
-    if rounded:
-        rows = round_items(vectors, metric == L2, np.random.default_rng(1))
-    return VectorLayout(
+    rng = np.random.default_rng(0)
+    codes = encode_items(vectors, metric == L2, pieces, offsets, items, rng)
+    rounded = no_int8_vectors(vectors.shape[1])
+    if int8:
+        rounded = round_items(vectors, metric == L2, np.random.default_rng(1))
+    layout = VectorLayout(
         **pack(routers),
         projection=no_projection(),
         linear=routers[0].linear,
@@ -140,10 +143,21 @@ def freeze(
         offsets=offsets,
         items=items,
         vectors=vectors,
-        codes=encode_items(vectors, metric == L2, pieces, offsets, items, np.random.default_rng(0)),
-        int8=rows,
+        codes=codes,
+        int8=rounded,
         metric=metric,
     )
+    return as_kernels_see(layout)
+
+
+def as_kernels_see(layout: VectorLayout) -> VectorLayout:
+    """Return the layout with aligned, read-only arrays, so that kernels are compiled once."""
+    parts = {
+        "projection": Projection(**to_kernel_fields(layout.projection)),
+        "codes": Codes(**to_kernel_fields(layout.codes)),
+        "int8": Int8Vectors(**to_kernel_fields(layout.int8)),
+    }
+    return VectorLayout(**to_kernel_fields(layout) | parts)
 
 
 def random_partition(items: int, buckets: int, per_item: int = 1, seed: int = 0) -> Partition:

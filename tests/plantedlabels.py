@@ -12,8 +12,8 @@ from planted import random_partition, random_router
 import irli
 from irli import Recipe
 from irli.engine.label_layout import LabelLayout
-from irli.labels.ranker import Ranker
-from irli.labels.assemble import add_ranker, assemble_labels
+from irli.labels.assemble import assemble_labels
+from irli.labels.ranker import Ranker, train_ranker
 from irli.learning.repetition import Repetition
 
 Floats = NDArray[np.float32]
@@ -70,7 +70,7 @@ def small_paper_labels(**changes: Any) -> Recipe:
     return irli.recipe("paper-labels", **{**settings, **changes})
 
 
-def random_frozen(
+def random_label_layout(
     labels: int = 50,
     buckets: int = 10,
     repetitions: int = 3,
@@ -88,10 +88,11 @@ def random_frozen(
     if shared:
         trunk = {"project": routers[0].project, "shift": routers[0].shift}
         routers = [router._replace(**trunk) for router in routers]
-    partitions = [
-        random_partition(labels, buckets, per_item, seed=seed + r) for r in range(repetitions)
+    repetitions = [
+        Repetition(router, random_partition(labels, buckets, per_item, seed=seed + r), [])
+        for r, router in enumerate(routers)
     ]
-    return assemble_labels([Repetition(*x, []) for x in zip(routers, partitions)], rng.integers(0, 9, size=labels))
+    return assemble_labels(repetitions, rng.integers(0, 9, size=labels))
 
 
 def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) -> Ranker:
@@ -102,9 +103,17 @@ def random_ranker(labels: int, dim: int, density: float = 0.3, seed: int = 0) ->
     return Ranker.pack(sp.csr_array(dense.astype(np.float32)), bias)
 
 
-def ranked(layout: LabelLayout, ranker: Ranker | None) -> LabelLayout:
-    """Return the index with the ranker, if there is one."""
-    return layout if ranker is None else add_ranker(layout, ranker)
+def train(X: sp.csr_array, Y: sp.csr_array, negatives: Any = None, **changes: Any) -> Ranker:
+    """Train a ranker on all features; without `negatives`, every label was proposed."""
+    if negatives is None:
+        negatives = np.ones(Y.shape)
+    settings = {
+        "cost": 1.0,
+        "importance": np.ones(Y.shape[1], dtype=np.float32),
+        "prune": 0.0,
+        "threads": 1,
+    }
+    return train_ranker(X, Y, sp.csr_array(negatives, dtype=np.float32), **{**settings, **changes})
 
 
 def random_rows(rows: int, dim: int, density: float = 0.4, seed: int = 0) -> sp.csr_array:

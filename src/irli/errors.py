@@ -1,7 +1,7 @@
-"""Every error that irli raises on purpose.
+"""The exception classes that irli raises: `IrliError` and its subclasses.
 
-Each one is an `IrliError` and also the built-in error that fits, so that both `except IrliError`
-and `except ValueError` do what one expects.
+Each subclass also inherits from the built-in error that fits it. So both `except IrliError` and
+`except ValueError` catch an invalid parameter.
 
 >>> issubclass(InvalidParameter, ValueError) and issubclass(InvalidParameter, IrliError)
 True
@@ -11,40 +11,40 @@ from __future__ import annotations
 
 
 class IrliError(Exception):
-    """The base of all errors of irli."""
+    """The base class of all errors that irli raises."""
 
 
 class InvalidParameter(IrliError, ValueError):
-    """A parameter has a value or a type that it cannot have."""
+    """A parameter has an invalid value or type."""
 
 
 class DimensionMismatch(IrliError, ValueError):
-    """Vectors have another number of dimensions than the ones that they are to meet."""
+    """Vectors or rows do not have the number of dimensions that the index was fitted on."""
 
 
 class NotFitted(IrliError, RuntimeError):
-    """The index was asked for something that it knows only after `fit`."""
+    """The call needs a fitted index, but `fit` has not been called."""
 
 
 class FormatError(IrliError, ValueError):
-    """A file or an index folder is damaged, truncated, or of another kind."""
+    """A file or an index folder is damaged, truncated, or in another format."""
 
 
 class IncompatibleVersion(FormatError):
-    """An index folder was written in a format that this version does not read."""
+    """An index folder has a format version that this version of irli cannot read."""
 
 
 class MissingDependency(IrliError, ImportError):
-    """An optional package is needed and not installed."""
+    """An optional package is needed but not installed."""
 
 
 class ClusterError(IrliError, RuntimeError):
-    """A cluster cannot be reached, or work on it failed for no fault of the data."""
+    """The cluster cannot be reached, or work on it failed for a reason other than the data."""
 
 
 class ShardUnavailable(ClusterError):
-    """A shard of an index is down and has not come back in time."""
+    """A shard of the index is down and did not come back in time."""
 
 
 class DeadlineExceeded(ClusterError, TimeoutError):
-    """A search was not over at the time that it was given."""
+    """A search did not finish before its deadline."""

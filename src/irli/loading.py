@@ -1,4 +1,4 @@
-"""Opening an index folder, whatever kind of index it holds."""
+"""`irli.load`: open an index folder of any kind."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def load(
     Parameters
     ----------
     mmap : bool
-        Map the arrays instead of reading them.
+        Map the array files instead of reading them into memory.
     verify : bool
-        Compare all checksums first. Without it, only sizes and headers are checked.
+        Compare the checksum of every file. If False, only sizes and headers are checked.
     """
     folder = read_folder(path, mmap=mmap, verify=verify)
     if folder.kind == SHARDS:

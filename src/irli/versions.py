@@ -1,4 +1,4 @@
-"""What a bug report needs: versions, processor, and what the kernels use of it."""
+"""The versions of irli and its dependencies, and facts about the machine, for bug reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES = (
 
 
 def collect_versions() -> dict[str, Any]:
-    """Return versions and facts about this machine as plain values."""
+    """Return the versions and the facts about this machine as a dict."""
     found: dict[str, Any] = {
         "irli": irli.__version__,
         "python": sys.version.split()[0],
@@ -47,7 +47,7 @@ def collect_versions() -> dict[str, Any]:
 
 
 def show_versions() -> None:
-    """Print the versions of irli and of what it stands on, for a bug report."""
+    """Print the versions of irli and its dependencies, for a bug report."""
     found = collect_versions()
     width = max(map(len, found))
     for name, value in found.items():

@@ -10,12 +10,16 @@ import scipy.sparse as sp
 from irli.base import checks
 from irli.base.checks import (
     as_ids,
+    as_labels,
     as_queries,
     as_relevance,
+    as_rows,
     as_vectors,
+    check_bool,
     check_choice,
     check_float,
     check_int,
+    check_names,
 )
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
@@ -202,6 +206,93 @@ def test_relevance_that_is_wrong(y: Any, message: str) -> None:
         as_relevance(y, 2, 3)
 
 
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil"])
+def test_sparse_rows_are_tidied(form: str) -> None:
+    rows = as_rows(sp.csr_array(np.array([[0, 2, 1.5], [0, 0, 0]])).asformat(form))
+    assert isinstance(rows, sp.csr_array)
+    assert (rows.dtype, rows.indices.dtype, rows.indptr.dtype) == ("f4", "i4", "i4")
+    assert rows.has_canonical_format
+    np.testing.assert_array_equal(rows.toarray(), [[0, 2, 1.5], [0, 0, 0]])
+
+
+def test_columns_of_a_row_are_put_in_order_and_counted_once() -> None:
+    given = sp.csr_array((np.array([1.0, 2, 4]), np.array([2, 0, 2]), np.array([0, 3])))
+    rows = as_rows(given)
+    assert (rows.indices.tolist(), rows.data.tolist()) == ([0, 2], [2, 5])
+    assert given.indices.tolist() == [2, 0, 2]
+
+
+def test_a_single_row_in_order_is_not_copied() -> None:
+    row = sp.csr_array(np.array([[0, 1, 2]], dtype=np.float32))
+    assert as_rows(row, dim=3) is row
+    backwards = row.copy()
+    backwards.indices[:] = backwards.indices[::-1]
+    assert as_rows(backwards) is not backwards
+
+
+@pytest.mark.parametrize("column", [-1, 3])
+def test_a_single_row_is_checked_all_the_same(column: int) -> None:
+    row = sp.csr_array(np.array([[0, 1, 2]], dtype=np.float32))
+    row.indices[1] = column
+    with pytest.raises(InvalidParameter, match="'X' parameter must be a well-formed"):
+        as_rows(row)
+
+
+def test_dense_rows() -> None:
+    assert as_rows(np.ones(3)).shape == (1, 3)
+    assert as_rows([[1, 2], [3, 4]]).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (sp.csr_array((0, 3)), InvalidParameter, r"at least one row.*Got shape \(0, 3\)"),
+        (sp.csr_array([[1, np.inf, 0]]), InvalidParameter, "Got inf in row 0"),
+        (sp.csr_array([[0, 0, 0], [0, 1e300, 0]]), InvalidParameter, "Got inf in row 1"),
+        (sp.csr_array([[1j, 0, 0]]), InvalidParameter, "Got dtype complex128"),
+        (sp.coo_array(np.ones(3)), InvalidParameter, r"two axes.*shape \(3,\)"),
+        (sp.csr_array(np.ones((2, 4))), DimensionMismatch, "must have 3 features.*Got 4"),
+        (np.ones((2, 4)), DimensionMismatch, "must have 3 features.*Got 4"),
+        (np.array([[1, np.nan, 0]]), InvalidParameter, "Got nan in row 0"),
+        ([["a", "b", "c"]], InvalidParameter, "'X' parameter must hold real numbers"),
+    ],
+)
+def test_rows_that_are_wrong(x: Any, error: type[IrliError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        as_rows(x, dim=3)
+
+
+@pytest.mark.parametrize("make", [sp.csr_array, sp.coo_array, np.array, list])
+def test_labels_are_ones(make: Any) -> None:
+    labels = as_labels(make([[0, 2.5, 1], [0, 0, 0]]), rows=2)
+    assert isinstance(labels, sp.csr_array)
+    assert labels.nnz == 2
+    np.testing.assert_array_equal(labels.toarray(), [[0, 1, 1], [0, 0, 0]])
+
+
+def test_labels_are_copied() -> None:
+    given = sp.csr_array(np.array([[0, 2.0]], dtype=np.float32))
+    as_labels(given, rows=1)
+    assert given.data.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (sp.csr_array([[1.0], [1.0], [1.0]]), "each of the 2 rows of X. Got 3"),
+        (sp.csr_array([[1.0], [-1.0]]), "zeros and positive numbers.*Got -1.0 in row 1"),
+        (sp.csr_array([[1.0], [np.nan]]), "Got nan in row 1"),
+        (sp.csr_array((2, 3)), "at least one row. Got none at all"),
+        ([0, 1], r"Got list of shape \(2,\)"),
+        ([["a"], ["b"]], "'Y' parameter must be a sparse array"),
+        ([[1], [1, 2]], "'Y' parameter must be something that numpy"),
+    ],
+)
+def test_labels_that_are_wrong(y: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        as_labels(y, rows=2)
+
+
 def test_check_int() -> None:
     assert check_int("k", np.int16(3), at_least=1, at_most=3) == 3
     assert type(check_int("k", np.int16(3))) is int
@@ -238,6 +329,27 @@ def test_check_choice() -> None:
     assert check_choice("metric", "l2", ("l2", "ip")) == "l2"
     with pytest.raises(InvalidParameter, match=r"of VectorIndex must be one of 'l2', 'ip'.*Got 3"):
         check_choice("metric", 3, ("l2", "ip"), owner="VectorIndex")
+
+
+@pytest.mark.parametrize("value", [7, None, b"l2", ["l2"]])
+def test_only_words_are_answered_with_a_near_one(value: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"instead\. Choose one of them\.$"):
+        check_choice("metric", value, ("l2", "ip", "cosine", "7th"))
+    with pytest.raises(InvalidParameter, match=r"Got 'Cosine' instead\. Did you mean 'cosine'\?"):
+        check_choice("metric", "Cosine", ("l2", "ip", "cosine"))
+
+
+@pytest.mark.parametrize("value", [0, 1, None, "true", np.True_])
+def test_check_bool(value: Any) -> None:
+    assert check_bool("boost", True) is True
+    with pytest.raises(InvalidParameter, match=f"must be True or False. Got {value!r}"):
+        check_bool("boost", value)
+
+
+def test_check_names() -> None:
+    check_names(["k", "probes"], ["k", "probes", "score"], owner="search")
+    with pytest.raises(TypeError, match=r"search\(\) got an .* 'zz'\. It has: k, probes\."):
+        check_names(["k", "zz"], ["k", "probes"], owner="search")
 
 
 def test_errors_are_also_the_built_in_ones() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -33,6 +33,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize(("suffix", "dtype"), FORMATS.items())
+@settings(max_examples=30)
 @given(data=st.data())
 def test_round_trip(suffix: str, dtype: type, data: st.DataObject) -> None:
     shape = hnp.array_shapes(min_dims=2, max_dims=2, max_side=9)

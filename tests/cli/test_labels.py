@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from commands import Runner, refused, runner
+from commands import Runner, refused
 
 import irli
-from irli.base import folder as storage
-from irli.cli import main
+from irli.base.folder import read_folder, write_folder
+from irli.base.threads import thread_count
+from irli.cli.app import main
 from irli.errors import FormatError, InvalidParameter, NotFitted
-from irli.labels import metrics as labelmetrics
+from irli.labels import metrics
 from irli.labels.files import write_matrix, write_rows
 from irli.labels.text import Names
 
@@ -40,11 +41,6 @@ class Files(NamedTuple):
     y: Path
     dense: Path
     names: Path
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Runner:
-    return runner(capsys)
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +251,7 @@ def test_rows_without_features_or_without_labels_are_rows(run: Runner, tmp_path:
 
 def test_predict_answers_as_the_library(run: Runner, told: Path, plain: Path, files: Files) -> None:
     texts = files.texts.read_text().splitlines()
-    said = run("labels", "predict", told, files.texts, "-k", 2, "--json").json
+    said = run("labels", "predict", told, files.texts, "-k", 2, "--threads", -1, "--json").json
     expected = label_index(told).predict_text(texts, 2)
     assert said["labels"] == [[name for name, _ in row] for row in expected]
     assert said["scores"] == [[score for _, score in row] for row in expected]
@@ -318,7 +314,7 @@ def test_predict_refuses(
 def test_info_and_predict_do_without_torch(plain: Path, files: Files) -> None:
     code = f"""
 import sys
-from irli.cli import main
+from irli.cli.app import main
 assert main(["info", {str(plain)!r}]) == 0
 assert main(["labels", "predict", {str(plain)!r}, {str(files.x)!r}]) == 0
 assert not {{"torch", "sklearn"}} & set(sys.modules)
@@ -330,13 +326,13 @@ assert not {{"torch", "sklearn"}} & set(sys.modules)
 
 
 def test_eval_measures_as_the_library(run: Runner, plain: Path, files: Files) -> None:
-    said = run("labels", "eval", plain, files.x, files.y, "--k", "1,2", "--b", 2, "--json").json
+    said = run("labels", "eval", plain, files.x, files.y, "-k", "1,2", "--b", 2, "--json").json
     truth = sp.load_npz(files.y)
     found = label_index(plain).predict(sp.load_npz(files.x), 2).labels
-    expected = labelmetrics.evaluate(found, truth, truth, ks=(1, 2), b=2)
+    expected = metrics.evaluate(found, truth, truth, ks=(1, 2), b=2)
     for name in ("P@1", "P@2", "nDCG@2", "PSP@1", "PSP@2"):
         assert said[name] == pytest.approx(expected[name])
-    assert said["hits/min(k,labels)@2"] == labelmetrics.precision_of_possible(found, truth, 2)
+    assert said["hits/min(k,labels)@2"] == metrics.precision_of_possible(found, truth, 2)
     assert (said["P@1"], said["P@2"], said["hits/min(k,labels)@2"]) == (1, 0.5, 1)
     assert (said["recall@100"], said["unknown_labels"], said["rows"]) == (1, 0, ROWS)
     assert said["ms_per_row"] > 0
@@ -349,6 +345,9 @@ def test_eval_prints_a_table(run: Runner, told: Path, files: Files) -> None:
     assert "120 rows, threads=1" in text
     assert "unknown" not in text
     assert text == text.rstrip() + "\n"
+    cores = thread_count(-1)
+    every = run("labels", "eval", told, files.texts, files.labels, "--threads", -1)
+    assert f"120 rows, threads={cores}" in every.out
 
 
 def test_labels_never_seen_count_as_missed(
@@ -498,8 +497,8 @@ def test_names_can_be_given_to_fit(files: Files) -> None:
 )
 def test_folders_that_lack_something(told: Path, tmp_path: Path, change: Any, message: str) -> None:
     copy = shutil.copytree(told, tmp_path / "copy")
-    folder = storage.read_folder(copy, mmap=False)
+    folder = read_folder(copy, mmap=False)
     change(folder.meta, folder.arrays)
-    storage.write_folder(copy, folder)
+    write_folder(copy, folder)
     with pytest.raises(FormatError, match=message):
         irli.load(copy)

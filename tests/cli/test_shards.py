@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Runner, refused, runner
+from commands import Runner, refused
 from contract import same
 from planted import clusters
 
@@ -17,11 +16,6 @@ from irli.cluster import ShardedIndex
 QUICK = ("--set", "epochs=1", "--set", "epoch_size=256", "--threads", "1", "--quiet")
 X = clusters(n_per=12, centres=10, dim=6, spread=0.5, seed=1).points
 IDS = 1000 + np.arange(len(X))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Runner:
-    return runner(capsys)
 
 
 @pytest.fixture
@@ -41,11 +35,11 @@ def test_build_and_use(run: Runner, data: Path, tmp_path: Path) -> None:
     assert isinstance(index, ShardedIndex)
     np.testing.assert_array_equal(index.ids, IDS)
 
-    found = run("search", out, data, "--k", 3, "--json").json
+    found = run("search", out, data, "-k", 3, "--threads", -1, "--json").json
     assert found["ids"] == index.search(X, k=3).ids.tolist()
     np.save(tmp_path / "truth.npy", np.arange(120, dtype=np.int32)[:, None])
     rows = run(
-        "eval", out, "--queries-file", data, "--truth", tmp_path / "truth.npy", "--k", 1,
+        "eval", out, "--queries-file", data, "--truth", tmp_path / "truth.npy", "-k", 1,
         "--threshold", "0.0", "--json",
     ).json["results"]  # fmt: skip
     assert rows[0]["recall"] == 1.0
@@ -77,18 +71,25 @@ def test_refusals(run: Runner, data: Path, tmp_path: Path) -> None:
     refused(run("build", data, out, "--shards", 121, *QUICK), "'shards'", "120 items")
     refused(run("build", data, out, "--ray", "nowhere", *QUICK), "'ray' parameter")
     refused(run("build", data, out, "--shards", 2, "--workers", 2, *QUICK), "'workers'")
+    near = tmp_path / "near.npy"
+    np.save(near, np.zeros((120, 3), dtype=np.int64))
+    for sharded in (["--shards", 2], ["--ray", "auto"]):
+        ran = run("build", data, out, *sharded, "--neighbors", near, *QUICK)
+        refused(ran, "--neighbors", "--shards or --ray", "near.npy")
     assert not out.exists()
     assert not Path(f"{out}.partial").exists()
 
 
-def test_the_examples_of_the_documentation_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guide = (Path(__file__).parent.parent / "docs" / "cluster.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for code in blocks:
-        names["Q"] = np.zeros((2, 16), dtype=np.float32)
-        exec(code.replace("deadline=0.5", "deadline=60"), names)  # machines differ
-    assert len(irli.load("items.irli")) == 4000
+LABEL_SHARDS = Path(__file__).parents[1] / "data" / "format-1" / "label-shards"
+
+
+def test_info_of_labels_in_shards(run: Runner) -> None:
+    assert "9 labels with names, from 90 rows of 12 features" in run("info", LABEL_SHARDS).out
+    said = run("info", LABEL_SHARDS, "--json").json
+    assert (said["kind"], said["shards"], said["items"]) == ("label-shards", 2, 9)
+
+
+def test_labels_in_shards_are_for_python(run: Runner, data: Path) -> None:
+    for command in (["search"], ["eval"], ["labels", "predict"], ["labels", "eval"]):
+        ran = run(*command, LABEL_SHARDS, data)
+        refused(ran, "kind 'label-shards'", "irli.load in Python")

@@ -1,4 +1,4 @@
-"""What one thread holds of an index, and what one search keeps for the next."""
+"""What an engine holds: an index and the memory of one thread."""
 
 from __future__ import annotations
 
@@ -6,68 +6,23 @@ import gc
 import weakref
 
 import numpy as np
-import pytest
-from numpy.typing import NDArray
+from planted import assemble_layout, random_partition, random_router
 
-import irli
-from irli.errors import InvalidParameter
-from irli.vectors.parameters import SearchParameters, make_thread_state
-
-RECIPE = irli.recipe("default", buckets=8, epochs=1, hidden=4, choices=4)
+from irli.base.memory import read_only
+from irli.engine.handle import make_engine
+from irli.engine.vector_layout import make_scratch
 
 
-def vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def index() -> irli.VectorIndex:
-    return irli.VectorIndex(recipe=RECIPE).fit(vectors(200), threads=1)
-
-
-def test_an_index_is_let_go_with_its_last_seat(index: irli.VectorIndex) -> None:
-    layout = index._searcher.layout
-    own = np.array(layout.vectors)
-    own.flags.writeable = False
-    seat = make_thread_state(layout._replace(vectors=own))
-    there = weakref.ref(own)
-    del own
+def test_an_index_is_released_with_its_last_engine() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    layout = assemble_layout([random_router(5, 4)], [random_partition(20, 4)], X)
+    vectors = read_only(np.array(X))
+    there = weakref.ref(vectors)
+    scratch = make_scratch(layout)
+    one, other = (make_engine(layout._replace(vectors=vectors), scratch) for _ in range(2))
+    del vectors, one
     gc.collect()
     assert there() is not None
-    del seat
+    del other
     gc.collect()
     assert there() is None
-
-
-def test_a_single_query_is_not_kept(index: irli.VectorIndex) -> None:
-    """It is copied, so that writing to it later changes nothing, and it may be of any layout."""
-    rows = np.asfortranarray(vectors(20, seed=1))
-    right = index.search(rows, 3)
-    for i, row in enumerate(rows):
-        found = index.search(row, 3)
-        np.testing.assert_array_equal(found.ids, right.ids[i])
-        np.testing.assert_allclose(found.distances, right.distances[i], rtol=1e-5)
-    layout = rows[0].copy()
-    layout.flags.writeable = False
-    np.testing.assert_array_equal(index.search(layout, 3).ids, right.ids[0])
-
-
-def test_the_plan_before_serves_only_what_asks_for_the_same(index: irli.VectorIndex) -> None:
-    query = vectors(1, seed=1)[0]
-    assert len(index.search(query, 1, probes=1).ids) == 1
-    with pytest.raises(InvalidParameter, match="probes"):
-        index.search(query, 1, probes=True)
-    with pytest.raises(InvalidParameter, match="'k'"):
-        index.search(query, True, probes=1)
-    assert len(index.search(query, 2, probes=1).ids) == 2
-
-
-def test_new_defaults_count_at_once(index: irli.VectorIndex) -> None:
-    query = vectors(1, seed=1)[0]
-    kept = index.defaults
-    index.defaults = SearchParameters(probes=1)
-    few = index.explain(query, 1).probed
-    index.defaults = SearchParameters(probes=8)
-    many = index.explain(query, 1).probed
-    index.defaults = kept
-    assert few[0] < many[0] == 8

@@ -8,11 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import irli
-from irli.base.recipe import MOST_PIECES
-from irli.engine.pq import Codebook, _packed, choose_pieces, encode_items, learn_codebook, no_codes
+from irli.engine.pq import (
+    Codebook,
+    _pack_blocks,
+    choose_pieces,
+    encode_items,
+    learn_codebook,
+    most_pieces,
+    no_codes,
+)
 from irli.engine.simd import LANES, WORDS
-from irli.errors import InvalidParameter
+from irli.engine.vector_layout import Codes
 
 
 def gauss(n: int, dim: int, seed: int = 0) -> NDArray[np.float32]:
@@ -39,8 +45,8 @@ def test_more_pieces_lose_less(eta: float) -> None:
     assert lost[0] > 1.2 * lost[1] > 1.2 * 1.2 * lost[2] > 0
 
 
-def test_words_are_learned() -> None:
-    """16 words for one normal coordinate lose about 1 % of its variance, if well chosen."""
+def test_codewords_are_learned() -> None:
+    """16 codewords for one normal coordinate lose about 1 % of its variance, if well chosen."""
     X = gauss(4000, 4)
     book = book_of(X, 4)
     assert np.square(errors(book, X)).mean() < 0.02 * np.square(book.coordinates(X)).mean()
@@ -53,7 +59,7 @@ def test_score_aware_codes_lose_less_along_the_vector() -> None:
     def along(book: Codebook) -> float:
         """The mean square of what an inner product with the vector itself would lose."""
         direction = X / np.linalg.norm(X, axis=1, keepdims=True)
-        return float(np.square((errors(book, X) * (direction @ book.turn)).sum(axis=1)).mean())
+        return float(np.square((errors(book, X) * (direction @ book.rotation)).sum(axis=1)).mean())
 
     assert along(aware) < 0.6 * along(plain)
     total = [np.square(errors(book, X)).sum(axis=1).mean() for book in (plain, aware)]
@@ -64,7 +70,7 @@ def test_score_aware_codes_lose_less_along_the_vector() -> None:
 
 @pytest.mark.parametrize("eta", [1.0, 4.0])
 def test_vectors_of_three_kinds_are_coded_without_error(eta: float) -> None:
-    """Each piece takes three values, so that every one can have a word."""
+    """Each piece takes three values, so that every one can have a codeword."""
     X = gauss(3, 8)[np.random.default_rng(0).integers(3, size=600)]
     np.testing.assert_allclose(errors(book_of(X, 4, eta), X), 0, atol=1e-4)
 
@@ -75,17 +81,15 @@ def test_vectors_of_three_kinds_are_coded_without_error(eta: float) -> None:
     [(1, 5, 4), (7, 5, 4), (15, 3, 8), (16, 10, 8), (100, 6, 32), (40, 1, 4)],
 )
 def test_few_vectors(l2: bool, n: int, dim: int, pieces: int) -> None:
-    """Down to a single one; with fewer vectors than words in all pieces, too."""
-    codes, book = coded_and_book(gauss(n, dim), l2, pieces)
+    """Down to a single one; with fewer vectors than codewords in all pieces, too."""
+    codes, book = codes_and_book(gauss(n, dim), l2, pieces)
     assert (book.encode(gauss(n, dim)) < WORDS).all()
-    assert np.isfinite(coded.words).all()
+    assert np.isfinite(codes.codewords).all()
     if n == 1:
         np.testing.assert_allclose(errors(book, gauss(n, dim)), 0, atol=1e-6)
 
 
-def coded_and_book(
-    X: NDArray, l2: bool, pieces: int
-) -> tuple[irli.engine.vector_layout.Codes, Codebook]:
+def codes_and_book(X: NDArray, l2: bool, pieces: int) -> tuple[Codes, Codebook]:
     """Code everything in one bucket; the same random numbers make the same codebook."""
     offsets, items = np.array([[0, len(X)]]), np.arange(len(X), dtype=np.int32)
     codes = encode_items(X, l2, pieces, offsets, items, np.random.default_rng(0))
@@ -106,7 +110,7 @@ def test_equal_vectors(value: float, eta: float) -> None:
 def test_dimensions_that_do_not_divide_into_pieces(dim: int, pieces: int, eta: float) -> None:
     X = gauss(600, dim)
     book = book_of(X, pieces, eta)
-    assert book.turn.shape[1] % pieces == 0
+    assert book.rotation.shape[1] % pieces == 0
     lost = np.square(errors(book, X)).sum(axis=1).mean()
     assert lost < 0.35 * np.square(book.coordinates(X)).sum(axis=1).mean()
 
@@ -153,12 +157,11 @@ def test_choose_pieces(shape: tuple[int, int], pieces: int) -> None:
     assert choose_pieces(X, np.random.default_rng(0)) == pieces
 
 
-def test_few_items_have_no_codes_unless_asked_for() -> None:
-    """The recipe decides, so that shards of almost one size agree."""
-    recipe = irli.recipe("default")
-    assert recipe.resolve(4095, 8).pieces == 0
-    assert recipe.resolve(4096, 8).pieces is None  # chosen by what varies
-    assert irli.recipe("default", pieces=8).resolve(100, 8).pieces == 8
+@pytest.mark.parametrize("dim", [1, 4, 31, 96, 128, 129, 300, 5000])
+def test_most_pieces_are_whole_blocks_of_codes(dim: int) -> None:
+    pieces = most_pieces(dim)
+    assert pieces % 4 == 0
+    assert min(dim, 128) // 2 <= pieces <= min(dim + 3, 128)
 
 
 def test_choose_pieces_by_what_varies() -> None:
@@ -174,17 +177,6 @@ def test_choose_pieces_by_what_varies() -> None:
     assert choose_pieces(even, rng) == 96  # nothing can be left out: one each
     even[:, 70:] *= 0.1
     assert choose_pieces(even, rng) == 36
-
-
-@pytest.mark.parametrize("pieces", [-1, True, "x", 2.5, MOST_PIECES + 1])
-def test_a_recipe_checks_its_pieces(pieces: object) -> None:
-    with pytest.raises(InvalidParameter, match="'pieces' parameter of the recipe"):
-        irli.recipe("default", pieces=pieces)
-
-
-def test_a_recipe_checks_its_scoring() -> None:
-    with pytest.raises(InvalidParameter, match="'scoring' parameter of the recipe"):
-        irli.recipe("default", scoring="bytes")
 
 
 # --- where codes lie -------------------------------------------------------------------------
@@ -203,7 +195,7 @@ def check_layout(loads: list[list[int]], pieces: int, seed: int) -> None:
     offsets = np.concatenate([(ends - loads_)[:, :1], ends], axis=1).astype(np.int64)
     items = rng.integers(50, size=offsets[-1, -1], dtype=np.int32)
     codes = rng.integers(WORDS, size=(50, pieces), dtype=np.uint8)
-    blocks, starts = _packed(codes, offsets, items)
+    blocks, starts = _pack_blocks(codes, offsets, items)
     assert blocks.size == 0 or blocks.ctypes.data % 64 == 0
     assert starts.shape == offsets.shape
     assert starts[0, 0] == 0
@@ -243,20 +235,20 @@ def test_layout_of_any_buckets(loads: list[list[int]], seed: int) -> None:
 
 @pytest.mark.parametrize("l2", [True, False])
 @pytest.mark.parametrize("pieces", [1, 4, 5, 8])
-def test_sums_of_words_are_scores(l2: bool, pieces: int) -> None:
-    """What a query and the words add up to is the score of the decoded item, up to a constant."""
+def test_sums_of_codewords_are_scores(l2: bool, pieces: int) -> None:
+    """A query and the codewords add up to the score of the decoded item, up to a constant."""
     X, q = gauss(200, 12) + 1, gauss(5, 12, seed=1).astype(np.float64)
     pieces_up = -(-pieces // 4) * 4
-    codes, book = coded_and_book(X, l2, pieces)[0], coded_and_book(X, l2, pieces_up)[1]
-    assert coded.words.shape == (pieces_up, book.words.shape[2], WORDS)
-    codes = book.encode(X)
+    codes, book = codes_and_book(X, l2, pieces)[0], codes_and_book(X, l2, pieces_up)[1]
+    assert codes.codewords.shape == (pieces_up, book.codewords.shape[2], WORDS)
+    chosen = book.encode(X)
     for i in range(len(X)):
-        np.testing.assert_array_equal(unpacked(coded.blocks, i // LANES, i % LANES), codes[i])
-    at = q @ coded.turn + coded.shift
+        np.testing.assert_array_equal(unpacked(codes.blocks, i // LANES, i % LANES), chosen[i])
+    at = q @ codes.rotation + codes.shift
     parts = at.reshape(len(q), pieces_up, -1)
-    by_word = np.einsum("qms,msw->qmw", parts, coded.words) + coded.start
-    scores = sum(by_word[:, m, codes[:, m]] for m in range(pieces_up))
-    decoded = book.decode(codes) * book.unit @ book.turn.T + book.centre
+    by_word = np.einsum("qms,msw->qmw", parts, codes.codewords) + codes.bias
+    scores = sum(by_word[:, m, chosen[:, m]] for m in range(pieces_up))
+    decoded = book.decode(chosen) * book.unit @ book.rotation.T + book.centre
     right = q @ decoded.T
     if l2:
         right = -((q[:, None] - decoded) ** 2).sum(axis=2) / 2
@@ -266,8 +258,8 @@ def test_sums_of_words_are_scores(l2: bool, pieces: int) -> None:
 
 def test_no_codes() -> None:
     codes = no_codes(7)
-    assert coded.blocks.size == coded.words.size == 0
-    assert coded.turn.shape == (7, 0)
+    assert codes.blocks.size == codes.codewords.size == 0
+    assert codes.rotation.shape == (7, 0)
     assert (
         encode_items(
             gauss(10, 7), True, 0, np.array([[0, 10]]), np.arange(10), np.random.default_rng(0)

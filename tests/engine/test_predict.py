@@ -12,24 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from planted import random_partition, random_router
-from plantedlabels import random_frozen, random_ranker, random_rows, ranked
+from plantedlabels import random_label_layout, random_ranker, random_rows
 
-from irli.base.recipe import SCORES
-from irli.engine import predict as labelkernels
-from irli.engine.int8 import untile
-from irli.engine.int8 import unround_rows
-from irli.engine.predict import LabelLayout, LabelScratch
-from irli.engine.router import Router
+from irli.engine import predict as kernels
+from irli.engine.int8 import unround_rows, untile
+from irli.engine.label_layout import BLOCK, LabelLayout, LabelScratch, make_label_scratch
+from irli.labels.assemble import add_ranker, assemble_labels
 from irli.labels.calibration import INDEX_ALONE, Calibration
-from irli.labels.predictor import LabelParameters, Predictor
-from irli.labels.tune import freeze
+from irli.labels.parameters import SCORES, LabelParameters
+from irli.labels.predictor import Predictor
+from irli.learning.repetition import Repetition
 
 FUSED = Calibration(by_margin=0.7, by_score=1.3, threshold=-0.4)
 
 
 def route(layout: LabelLayout, rows: sp.csr_array) -> LabelScratch:
-    scratch = labelkernels.make_scratch(layout)
-    labelkernels.route(layout, rows.indptr.astype(np.int64), rows.indices, rows.data, scratch)
+    scratch = make_label_scratch(layout)
+    kernels.route(layout, rows.indptr.astype(np.int64), rows.indices, rows.data, scratch)
     return scratch
 
 
@@ -121,11 +120,11 @@ def check_answer(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("rows", [1, 5, labelkernels.BLOCK])
+@pytest.mark.parametrize("rows", [1, 5, BLOCK])
 @pytest.mark.parametrize("buckets", [10, 64, 130])
 def test_route(shared: bool, rows: int, buckets: int) -> None:
     """Features are rounded to a 127th of the largest, so logits are off by a percent or so."""
-    layout = random_frozen(200, buckets, shared=shared)
+    layout = random_label_layout(200, buckets, shared=shared)
     assert len(layout.project) == (1 if shared else 3)
     x = random_rows(rows, 12)
     logits = route(layout, x).logits[:rows]
@@ -135,7 +134,7 @@ def test_route(shared: bool, rows: int, buckets: int) -> None:
 
 def test_trunks_matter() -> None:
     x = random_rows(4, 12)[1:]
-    own, shared = (route(random_frozen(shared=s), x).logits[:3] for s in (False, True))
+    own, shared = (route(random_label_layout(shared=s), x).logits[:3] for s in (False, True))
     np.testing.assert_array_equal(own[:, 0], shared[:, 0])
     assert np.abs(own[:, 1:] - shared[:, 1:]).max() > 0.1
 
@@ -152,12 +151,12 @@ def test_trunks_matter() -> None:
     shared=st.booleans(),
 )
 def test_gather(seed: int, score: str, probes: int, per_item: int, shared: bool) -> None:
-    layout = random_frozen(per_item=per_item, shared=shared, seed=seed)
+    layout = random_label_layout(per_item=per_item, shared=shared, seed=seed)
     scratch = route(layout, random_rows(3, 12, seed=seed))
     parameters = LabelParameters(probes, score=score)
     for row in range(3):  # one scratch for all: a row leaves no trace
         right = Oracle(layout, scratch.logits[row].copy(), parameters)
-        found = labelkernels.gather(layout, parameters.plan(5, INDEX_ALONE), row, scratch)
+        found = kernels.gather(layout, parameters.to_plan(5, INDEX_ALONE), row, scratch)
         seen = scratch.touched[:found].tolist()
         assert sorted(seen) == sorted(right.scores)
         for label in seen:
@@ -166,7 +165,7 @@ def test_gather(seed: int, score: str, probes: int, per_item: int, shared: bool)
 
 @pytest.mark.parametrize("score", SCORES)
 def test_probing_everything_finds_every_label(score: str) -> None:
-    layout = random_frozen()
+    layout = random_label_layout()
     predictor = Predictor(layout)
     rows = random_rows(20, 12)
     for probes in (10, 11, 2**40):
@@ -178,35 +177,19 @@ def test_probing_everything_finds_every_label(score: str) -> None:
 @pytest.mark.parametrize("probes", [1, 3, 9])
 def test_ties_do_not_probe_more(score: str, probes: int) -> None:
     """All buckets are equal: exactly `probes` of them are read in each repetition."""
-    layout = random_frozen(labels=40, buckets=10, repetitions=2)
+    layout = random_label_layout(labels=40, buckets=10, repetitions=2)
     layout = layout._replace(out=np.zeros_like(layout.out), bias=np.full_like(layout.bias, 2.0))
     scratch = route(layout, random_rows(2, 12))
-    plan = LabelParameters(probes, score=score).plan(5, INDEX_ALONE)
-    found = labelkernels.gather(layout, plan, 1, scratch)
+    plan = LabelParameters(probes, score=score).to_plan(5, INDEX_ALONE)
+    found = kernels.gather(layout, plan, 1, scratch)
     first = [layout.items[starts[0] : starts[probes]] for starts in layout.offsets]
     assert set(scratch.touched[:found]) == set(np.concatenate(first))
-
-
-# --- select ----------------------------------------------------------------------------------
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    values=st.lists(st.floats(-(2.0**90), 2.0**90, width=32), min_size=1, max_size=300),
-    spread=st.sampled_from([1.0, 1e-6, 1e6]),
-    data=st.data(),
-)
-def test_the_cut_is_the_value_at_that_place(values: list[float], spread: float, data: Any) -> None:
-    some = np.array(values, dtype=np.float32) * np.float32(spread)
-    count = data.draw(st.integers(1, len(some)))
-    bins, order = np.empty(labelkernels.BINS, np.int32), np.empty(len(some), np.float32)
-    assert labelkernels._cut(some, count, bins, order) == np.sort(some)[-count]
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_odd_values_do_no_harm(odd: float) -> None:
     """Logits that overflowed: an answer of the right length, whatever it is."""
-    layout = random_frozen()
+    layout = random_label_layout()
     layout.bias[:, 3] = odd
     x = random_rows(9, 12)
     for score in SCORES:
@@ -226,7 +209,7 @@ def test_odd_values_do_no_harm(odd: float) -> None:
     rows=st.integers(1, 20),
 )
 def test_predict_without_a_ranker(seed: int, score: str, probes: int, k: int, rows: int) -> None:
-    layout = random_frozen(seed=seed)
+    layout = random_label_layout(seed=seed)
     x = random_rows(rows, 12, seed=seed)
     parameters = LabelParameters(probes, score=score)
     scores, labels = Predictor(layout).predict(x, x, k, parameters)
@@ -246,10 +229,10 @@ def test_predict_without_a_ranker(seed: int, score: str, probes: int, k: int, ro
 def test_the_ranker_orders_the_candidates(seed: int, probes: int, candidates: int, k: int) -> None:
     """The rows that the ranker sees are not those that the routers see."""
     ranker = random_ranker(50, 30, seed=seed)
-    layout = random_frozen(seed=seed)
+    layout = random_label_layout(seed=seed)
     routed, others = random_rows(9, 12, seed=seed), random_rows(9, 30, seed=seed + 1)
     parameters = LabelParameters(probes, candidates)
-    predictor = Predictor(ranked(layout, ranker))
+    predictor = Predictor(add_ranker(layout, ranker))
     scores, labels = predictor.predict(routed, others, k, parameters, FUSED)
     margins = ranker.margins(others)
     logits = logits_of(layout, routed)
@@ -260,24 +243,24 @@ def test_the_ranker_orders_the_candidates(seed: int, probes: int, candidates: in
 
 
 def test_a_ranker_of_no_weight_is_left_out() -> None:
-    layout, ranker = random_frozen(), random_ranker(50, 12)
+    layout, ranker = random_label_layout(), random_ranker(50, 12)
     x = random_rows(9, 12)
     parameters = LabelParameters(4)
     one = Predictor(layout).predict(x, x, 5, parameters)
-    other = Predictor(ranked(layout, ranker)).predict(x, x, 5, parameters, INDEX_ALONE)
+    other = Predictor(add_ranker(layout, ranker)).predict(x, x, 5, parameters, INDEX_ALONE)
     for left, right in zip(one, other, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
 def equal_buckets(items: NDArray[np.int32], repetitions: int = 1) -> LabelLayout:
     """An index in which all labels have the same score, found in the order of their buckets."""
-    routers: list[Router] = [
-        random_router(4, 5, linear=0)._replace(
-            coarse=np.zeros((10, 5), np.float32), bias=np.zeros(5, np.float32)
-        )
-    ] * repetitions
-    partitions = [random_partition(len(items), 5, seed=r) for r in range(repetitions)]
-    layout = freeze(routers, partitions, np.ones(len(items), dtype=np.int64))
+    router = random_router(4, 5, linear=0)._replace(
+        coarse=np.zeros((10, 5), np.float32), bias=np.zeros(5, np.float32)
+    )
+    group = [
+        Repetition(router, random_partition(len(items), 5, seed=r), []) for r in range(repetitions)
+    ]
+    layout = assemble_labels(group, np.ones(len(items), dtype=np.int64))
     return layout._replace(
         prior=np.zeros_like(layout.prior), share=np.ones_like(layout.share), items=items
     )
@@ -292,11 +275,11 @@ def test_of_equals_the_smaller_number_comes_first(score: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 7, 29])
-@pytest.mark.parametrize("calibration", [INDEX_ALONE, FUSED], ids=["one-per-item", "fused"])
+@pytest.mark.parametrize("calibration", [INDEX_ALONE, FUSED], ids=["alone", "fused"])
 def test_fewer_of_equals_are_the_first_of_many(k: int, calibration: Calibration) -> None:
     items = np.random.default_rng(0).permutation(30).astype(np.int32)
     ranker = random_ranker(30, 4, density=0.0)._replace(bias=np.zeros(30, np.float32))
-    predictor = Predictor(ranked(equal_buckets(items), ranker))
+    predictor = Predictor(add_ranker(equal_buckets(items), ranker))
     x = random_rows(9, 4)
     _, labels = predictor.predict(x, x, k, LabelParameters(5), calibration)
     assert (labels == np.arange(k)).all()
@@ -304,7 +287,7 @@ def test_fewer_of_equals_are_the_first_of_many(k: int, calibration: Calibration)
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_and_batches_change_nothing(threads: int) -> None:
-    layout = ranked(random_frozen(), random_ranker(50, 12))
+    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
     predictor = Predictor(layout)
     x = random_rows(70, 12)
     whole = predictor.predict(x, x, 5, LabelParameters(4, 12), FUSED, threads)
@@ -317,31 +300,9 @@ def test_threads_and_batches_change_nothing(threads: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_rows_of_any_index_type(dtype: Any) -> None:
-    layout = ranked(random_frozen(), random_ranker(50, 12))
+    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
     x = random_rows(9, 12)
     other = x.copy()
     other.indices, other.indptr = x.indices.astype(dtype), x.indptr.astype(dtype)
     one, two = (Predictor(layout).predict(r, r, 5, LabelParameters(4), FUSED) for r in (x, other))
     np.testing.assert_array_equal(one[1], two[1])
-
-
-# --- freezing --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("per_item", [1, 2])
-def test_shares_and_priors(per_item: int) -> None:
-    """Within a bucket, a label's share is that of its rows; unseen labels have a little."""
-    counts = np.array([0, 3, 1, 7, 0, 2])
-    partitions = [random_partition(6, 3, per_item, seed=r) for r in range(2)]
-    routers = [random_router(4, 3, seed=r) for r in range(2)]
-    layout = freeze(routers, partitions, counts)
-    prior = np.zeros(6)
-    for r, partition in enumerate(partitions):
-        for b in range(3):
-            held = np.flatnonzero((partition.assignment == b).any(axis=1))
-            weight = counts[held] + 0.1
-            right = dict(zip(held.tolist(), weight / weight.sum(), strict=True))
-            entries = dict(bucket_entries(layout, r, b))
-            assert entries == pytest.approx(right, rel=1e-5)
-            prior[held] += np.log(weight / weight.sum()) / 2
-    np.testing.assert_allclose(layout.prior, prior, rtol=1e-5)

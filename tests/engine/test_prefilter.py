@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
-from conftest import METRICS, small_default
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from planted import clusters, freeze, random_partition, random_router
+from planted import assemble_layout, random_partition, random_router
+from stages import Stages, plan
 
-import irli
-from irli import VectorIndex
-from irli.base import folder as storage
-from irli.engine.prefilter import LONG, prefilter, round_items
-from irli.engine.vector_layout import DOT, L2, Int8Vectors, make_scratch
+from irli.engine import prefilter
+from irli.engine.prefilter import round_items
+from irli.engine.search import FOUND
+from irli.engine.vector_layout import CODES, DOT, L2, Int8Vectors
 
 N, K, B = 400, 10, 4
 
 
-def sifted(X: NDArray, q: NDArray, metric: int, chosen: NDArray, k: int = K) -> NDArray:
+def filtered(X: NDArray, q: NDArray, metric: int, chosen: NDArray, k: int = K) -> NDArray:
     """Return what is left of the chosen rows of X."""
-    layout = freeze(
-        [random_router(X.shape[1], B)], [random_partition(len(X), B)], X, metric, rounded=True
-    )
-    scratch = make_scratch(layout)
-    scratch.touched[: len(chosen)] = chosen
-    kept = prefilter(layout, q, len(chosen), k, scratch)
-    return scratch.touched[:kept].copy()
+    routers, partitions = [random_router(X.shape[1], B)], [random_partition(len(X), B)]
+    layout = assemble_layout(routers, partitions, X, metric, int8=True)
+    stages = Stages(layout, q, plan(k=k, score=CODES))
+    stages.scratch.touched[: len(chosen)] = chosen
+    stages.scratch.counts[FOUND] = len(chosen)
+    return stages.scratch.touched[: stages.select()].copy()
 
 
 def near(X: NDArray, q: NDArray, metric: int) -> NDArray:
@@ -48,7 +43,7 @@ def test_the_nearest_stay_and_the_far_go(metric: int, dim: int, scale: float) ->
         X = (scale * (3 + widths * rng.normal(size=(N, dim)))).astype(np.float32)
         q = (scale * (3 + widths * rng.normal(size=dim))).astype(np.float32)
         chosen = rng.permutation(N)[:100]
-        left = sifted(X, q, metric, chosen)
+        left = filtered(X, q, metric, chosen)
         best = chosen[np.argsort(near(X[chosen], q, metric))[:K]]
         assert set(best) <= set(left) <= set(chosen)
         assert len(left) == len(set(left))
@@ -73,7 +68,7 @@ def test_any_range_keeps_k(
         q = np.clip(rng.normal(size=dim) * 10.0 ** exponents[1], -3e38, 3e38)
     X[:, 0] = X[0, 0]  # nothing to tell apart there
     rows = rng.permutation(30)[:chosen]
-    left = sifted(X.astype(np.float32), q.astype(np.float32), metric, rows, k)
+    left = filtered(X.astype(np.float32), q.astype(np.float32), metric, rows, k)
     assert set(left) <= set(rows)
     assert min(k, chosen) <= len(left) == len(set(left))
 
@@ -81,7 +76,7 @@ def test_any_range_keeps_k(
 def test_equal_items_stay_together() -> None:
     X = np.tile(np.arange(128, dtype=np.float32), (50, 1))
     X[40:] += 1000
-    assert len(sifted(X, X[0], L2, np.arange(50))) == 40
+    assert len(filtered(X, X[0], L2, np.arange(50))) == 40
 
 
 @pytest.mark.parametrize("metric", [L2, DOT])
@@ -94,7 +89,7 @@ def test_errors_never_add_up(metric: int) -> None:
         X[0] = 3000.0  # a step is now larger than all that tells the others apart
         q = X[1] + 0.1
         chosen = rng.permutation(np.arange(1, N))[:100]
-        left = sifted(X.astype(np.float32), q.astype(np.float32), metric, chosen)
+        left = filtered(X.astype(np.float32), q.astype(np.float32), metric, chosen)
         near_ones = near(X[chosen], q, metric)
         best = chosen[near_ones < np.sort(near_ones)[K]]
         lost += len(set(best) - set(left))
@@ -121,42 +116,6 @@ def test_rounding_errs_by_a_step_and_not_on_average() -> None:
 def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     whole = rounding(X)
-    monkeypatch.setattr("irli.engine.prefilter._BLOCK", 21)
+    monkeypatch.setattr(prefilter, "_BLOCK", 21)
     for a, b in zip(whole, rounding(X), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-@pytest.fixture(scope="module")
-def long_vectors() -> tuple[NDArray, NDArray]:
-    X = clusters(40, 30, LONG).points
-    return X, X[:50] + 0.01
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_searches_find_what_they_found_without(
-    metric: str, long_vectors: tuple[NDArray, NDArray], tmp_path: Path
-) -> None:
-    X, queries = long_vectors
-    index = VectorIndex(metric, recipe=small_default(pieces=16)).fit(X)
-    chosen = {"probes": 4, "candidates": 60, "score": "codes"}
-    found, told = index.search(queries, 10, **chosen), index.explain(queries, 10, **chosen)
-    assert (told.candidates < 60).all()  # the exact distances that were left
-    np.testing.assert_array_equal(told.ids, found.ids)
-    index.save(tmp_path / "index")
-    again = irli.load(tmp_path / "index").search(queries, 10, **chosen)
-    np.testing.assert_array_equal(again.ids, found.ids)
-
-    folder = storage.read_folder(tmp_path / "index")
-    kept = {n: a for n, a in folder.arrays.items() if not n.startswith("rounded_")}
-    assert len(kept) == len(folder.arrays) - 4
-    plain = VectorIndex.from_folder(storage.Folder(folder.kind, folder.meta, kept, folder.tensors))
-    np.testing.assert_array_equal(plain.search(queries, 10, **chosen).ids, found.ids)
-    assert (plain.explain(queries, 10, **chosen).candidates > told.candidates).all()
-    assert plain.stats()["bytes"] < index.stats()["bytes"]
-
-
-def test_short_vectors_are_not_rounded(tmp_path: Path) -> None:
-    X = clusters(40, 30, LONG - 1).points
-    VectorIndex(recipe=small_default(pieces=16)).fit(X).save(tmp_path / "index")
-    files = json.loads((tmp_path / "index" / "manifest.json").read_text())["files"]
-    assert not any(name.startswith("rounded_") for name in files)

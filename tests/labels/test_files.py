@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from irli.errors import FormatError, InvalidParameter
-from irli.labels import xmc_text as labeltext
+from irli.labels import xmc_text
 from irli.labels.files import read_matrix, read_rows, write_matrix, write_rows
 
 # The first example of a property test may have to wait for the parser to be compiled: no deadline.
@@ -133,7 +133,7 @@ def test_text_is_read_in_pieces(size: int, tmp_path: Path, monkeypatch: pytest.M
     x = sp.random_array((60, 9), density=0.2, rng=rng, dtype=np.float32)
     y = sp.random_array((60, 9), density=0.2, rng=rng)
     write_rows(tmp_path / "x.txt", x, y)
-    monkeypatch.setattr(labeltext, "_BYTES", size)
+    monkeypatch.setattr(xmc_text, "_BYTES", size)
     features, labels = read_rows(tmp_path / "x.txt")
     np.testing.assert_array_equal(features.toarray(), x.toarray())
     np.testing.assert_array_equal(labels.toarray(), y.toarray() != 0)

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from plantedlabels import labelled, random_frozen, random_ranker, random_rows, ranked
+from plantedlabels import labelled, random_label_layout, random_ranker, random_rows, train
 
-from irli.labels.calibration import Calibration, fit_calibration, compute_pair_margins
-from irli.labels.grow import join_rankers
-from irli.labels.predictor import LabelParameters, Predictor
-from irli.labels.ranker import Ranker, train_ranker, usual_values
-
-
-def train(X: sp.csr_array, Y: sp.csr_array, negatives: Any = None, **changes: Any) -> Ranker:
-    if negatives is None:
-        negatives = np.ones(Y.shape)
-    settings = {
-        "cost": 1.0,
-        "importance": np.ones(Y.shape[1], dtype=np.float32),
-        "prune": 0.0,
-        "threads": 1,
-    }
-    return train_ranker(X, Y, sp.csr_array(negatives, dtype=np.float32), **{**settings, **changes})
+from irli.labels.assemble import add_ranker
+from irli.labels.calibration import Calibration, compute_pair_margins
+from irli.labels.parameters import LabelParameters
+from irli.labels.predictor import Predictor
+from irli.labels.ranker import Ranker, usual_values
 
 
 def weights(ranker: Ranker) -> NDArray[np.float32]:
@@ -171,7 +158,7 @@ def test_pruning_drops_the_small_weights_and_no_others(prune: float) -> None:
 def test_pruning_afterwards_is_the_same(prune: float) -> None:
     X, Y = labelled(100, 8, seed=5)
     whole, usual = train(X, Y), usual_values(X)
-    pruned = whole.pruned(prune, usual)
+    pruned = whole.prune(prune, usual)
     dense = weights(whole)
     right = np.where(np.abs(dense) * usual[:, None] >= prune, dense, 0)
     np.testing.assert_allclose(weights(pruned), right, atol=1e-6)
@@ -194,7 +181,7 @@ def test_weights_are_packed_and_unpacked(seed: int, features: int, labels: int, 
     place = rng.integers(features, size=count), rng.integers(labels, size=count)
     given = sp.csr_array((rng.normal(size=count).astype("f4"), place), shape=(features, labels))
     given.sum_duplicates()
-    ranker = Ranker.of(given, np.zeros(labels, "f4"))
+    ranker = Ranker.pack(given, np.zeros(labels, "f4"))
     assert ranker.starts[-1] == len(ranker.gaps) == len(ranker.weights)
     back = ranker.matrix()
     assert back.has_sorted_indices
@@ -206,7 +193,7 @@ def test_weights_are_packed_and_unpacked(seed: int, features: int, labels: int, 
 
 def test_greater_distances_are_bridged() -> None:
     matrix = sp.csr_array((np.array([1.0, -1.0], "f4"), ([0, 0], [70_000, 300_000])))
-    ranker = Ranker.of(matrix, np.zeros(300_001, "f4"))
+    ranker = Ranker.pack(matrix, np.zeros(300_001, "f4"))
     assert ranker.gaps.tolist() == [65_535, 4_465, 65_535, 65_535, 65_535, 33_395]
     assert ranker.weights.tolist() == [0, 127, 0, 0, 0, -127]
     found = np.array([[70_000, 300_000, 65_535, 5]])
@@ -219,7 +206,7 @@ def test_a_mapped_ranker_can_be_unpacked() -> None:
     for array in ranker:
         array.flags.writeable = False
     usual = np.ones(5, dtype=np.float32)
-    assert_same(ranker.pruned(0.0, usual), ranker)
+    assert_same(ranker.prune(0.0, usual), ranker)
 
 
 # --- one result, however it is computed ------------------------------------------------------
@@ -263,75 +250,11 @@ def test_margins_are_the_same_everywhere(
     expected = np.where(found >= 0, np.take_along_axis(right, np.maximum(found, 0), axis=1), 0)
     np.testing.assert_allclose(pairs, expected, rtol=1e-4, atol=1e-4)
 
-    layout = ranked(random_frozen(labels, min(labels, 4), dim=dim, seed=seed), ranker)
+    layout = random_label_layout(labels, min(labels, 4), dim=dim, seed=seed)
     calibration = Calibration(by_margin=1.0, by_score=0.0, threshold=0.0)
-    scores, order = Predictor(layout).predict(X, X, labels, LabelParameters(4), calibration)
+    scores, order = Predictor(add_ranker(layout, ranker)).predict(
+        X, X, labels, LabelParameters(4), calibration
+    )
     assert (np.sort(order, axis=1) == np.arange(labels)).all()
     fused = -(np.maximum(0, 1 - np.take_along_axis(right, order, axis=1)) ** 2)
     np.testing.assert_allclose(scores, fused, rtol=1e-3, atol=1e-3)
-
-
-# --- calibration ----------------------------------------------------------------------------------
-
-
-def candidates(rows: int, labels: int) -> NDArray[np.int64]:
-    return np.tile(np.arange(labels), (rows, 1))
-
-
-def test_fusion_believes_whoever_is_right() -> None:
-    X, Y = labelled(300, 10, seed=7)
-    found = candidates(300, 10)
-    ones = np.ones(10, dtype=np.float32)
-    noise = np.random.default_rng(0).normal(size=found.shape).astype(np.float32)
-    ranker, useless = train(X, Y), random_ranker(10, X.shape[1], density=0.0)
-    calibration = fit_calibration(compute_pair_margins(ranker, X, found), Y, found, noise, ones)
-    assert calibration.by_margin > 1
-    assert calibration.by_score < 0.3
-    truth = (2 * Y.toarray() - 1 + 0.5 * noise).astype(np.float32)
-    nothing = useless._replace(bias=np.zeros(10, "f4"))
-    calibration = fit_calibration(compute_pair_margins(nothing, X, found), Y, found, truth, ones)
-    assert calibration.by_score > 1
-
-
-def test_fused_scores_are_log_odds() -> None:
-    """Where the score says as little as it does, the odds are those of a true label."""
-    rng = np.random.default_rng(1)
-    Y = sp.csr_array((rng.random((400, 10)) < 0.2).astype(np.float32))
-    X = sp.csr_array((400, 3), dtype=np.float32)
-    silent = random_ranker(10, 3, density=0.0)._replace(bias=np.ones(10, "f4"))
-    zeros = np.zeros((400, 10), dtype=np.float32)
-    margins = compute_pair_margins(silent, X, candidates(400, 10))
-    calibration = fit_calibration(margins, Y, candidates(400, 10), zeros, np.ones(10, "f4"))
-    share = Y.nnz / 4000
-    assert calibration.threshold == pytest.approx(np.log(share / (1 - share)), abs=0.02)
-
-
-def test_padding_is_no_evidence() -> None:
-    X, Y = labelled(100, 10, seed=7)
-    ranker, ones = train(X, Y), np.ones(10, dtype=np.float32)
-    found = candidates(100, 10)
-    scores = np.random.default_rng(0).normal(size=found.shape).astype(np.float32)
-    padded = np.pad(found, ((0, 0), (0, 6)), constant_values=-1)
-    more = np.pad(scores, ((0, 0), (0, 6)), constant_values=-np.inf)
-    one, other = (
-        fit_calibration(compute_pair_margins(ranker, X, some), Y, some, given, ones)
-        for some, given in ((found, scores), (padded, more))
-    )
-    assert one == pytest.approx(other, rel=1e-4)
-
-
-# --- growing ---------------------------------------------------------------------------------
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 1000), old=st.integers(1, 9), new=st.integers(1, 9))
-def test_joined_rankers_are_those_side_by_side(seed: int, old: int, new: int) -> None:
-    one, other = random_ranker(old, 7, seed=seed), random_ranker(new, 7, seed=seed + 1)
-    X = random_rows(5, 7, seed=seed)
-    both = join_rankers(one, other)
-    right = np.hstack([one.margins(X), other.margins(X)])
-    np.testing.assert_allclose(both.margins(X), right, rtol=1e-5, atol=1e-5)
-    assert both.starts.dtype == np.int64
-    assert both.gaps.dtype == np.uint16
-    assert both.weights.dtype == np.int8
-    assert both.scale.dtype == both.bias.dtype == np.float32

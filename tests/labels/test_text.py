@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irli.base import folder as storage
+from irli.base.folder import Folder, read_folder, write_folder
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
-from irli.labels.text import Names, Vectorizer, label_matrix
+from irli.labels.text import Names, Vectorizer, extend_names, label_matrix
 from irli.labels.text_files import read_jsonl, read_label_lists, read_texts
-from irli.labels.text import extend_names
 
 # What UTF-8 can write; lone surrogates (Cs) it cannot.
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -198,9 +197,9 @@ def test_names_round_trip(names: list[str]) -> None:
 def test_states_share_an_index_folder(mmap: bool, tmp_path: Path) -> None:
     vectorizer, names = Vectorizer().fit(["ein Café", "c++"]), Names.of(["ü", ""])
     meta, arrays = vectorizer.state()
-    both = storage.Folder("labels", {"text": meta}, arrays | names.state(), {})
-    storage.write_folder(tmp_path / "index", both)
-    folder = storage.read_folder(tmp_path / "index", mmap=mmap)
+    both = Folder("labels", {"text": meta}, arrays | names.state(), {})
+    write_folder(tmp_path / "index", both)
+    folder = read_folder(tmp_path / "index", mmap=mmap)
     again = Vectorizer.from_state(folder.meta["text"], folder.arrays)
     assert again.words == ["c++", "café", "ein"]
     np.testing.assert_array_equal(again.idf, vectorizer.idf)

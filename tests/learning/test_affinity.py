@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 import irli
-from irli import affinity as module
+from irli.learning import affinity as module
 from irli.learning.affinity import Affinity
 from irli.learning.batches import Inputs
 from irli.learning.network import RouterNetwork
-from irli.learning.partition import assign_bounded, assign_least_loaded, capacity
+from irli.learning.partition import assign_bounded, assign_least_loaded, bucket_capacity
 
 N, STRANGERS, DIM = 70, 30, 6
-OWN = module._OWN_WEIGHT
+ITEM_WEIGHT = module._ITEM_WEIGHT
 
 
 class World:
@@ -43,8 +43,8 @@ class World:
         self.held = rng.integers(buckets, size=N).astype(np.int32)
 
     def affinity(self, recipe: irli.Recipe) -> Affinity:
-        askers = Inputs(torch.cat([self.items, self.strangers]).numpy())
-        return Affinity(self.network, 0, askers, self.wanted_by, recipe)
+        scored = Inputs(torch.cat([self.items, self.strangers]).numpy())
+        return Affinity(self.network, 0, scored, self.wanted_by, recipe)
 
     def chances(self, cut: float) -> NDArray[np.float64]:
         """(N + strangers, B): what each f says, dense."""
@@ -57,9 +57,9 @@ class World:
     def dense(self, kind: str, cut: float, held: NDArray | None = None) -> NDArray[np.float64]:
         """The affinity of every item to every bucket (N, B) by the definitions."""
         chance = self.chances(cut)
-        own = np.full(N, 0.0 if kind == "queries" else OWN)
+        own = np.full(N, 0.0 if kind == "queries" else ITEM_WEIGHT)
         wanted = np.zeros_like(self.wanted) if kind == "item" else self.wanted
-        own[wanted.sum(axis=1) == 0] = OWN
+        own[wanted.sum(axis=1) == 0] = ITEM_WEIGHT
         total = np.zeros((N, self.buckets))
         for item in range(N):
             weights = wanted[item].astype(np.float64).copy()
@@ -71,7 +71,7 @@ class World:
         return total
 
 
-def check_ranking(best: NDArray, decided: NDArray, right: NDArray, count: int) -> None:
+def check_ranking(best: NDArray, lead: NDArray, right: NDArray, count: int) -> None:
     """The ranking is by the right affinities, whichever of equals comes first."""
     assert best.shape == (len(right), count)
     assert all(len(set(row)) == count for row in best)
@@ -83,7 +83,7 @@ def check_ranking(best: NDArray, decided: NDArray, right: NDArray, count: int) -
     )
     if count > 1:
         top = -np.sort(-right, axis=1)
-        np.testing.assert_allclose(decided, top[:, 0] - top[:, 1], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(lead, top[:, 0] - top[:, 1], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["item", "queries", "both"])
@@ -94,8 +94,8 @@ def test_definitions(kind: str, cut: float, buckets: int) -> None:
     rank = world.affinity(irli.recipe("default", affinity=kind, probe_cut=cut))
     right = world.dense(kind, cut)
     for count in (1, 2, buckets // 2, buckets):
-        best, decided = rank(np.arange(N), count)
-        check_ranking(best, decided, right, count)
+        best, lead = rank(np.arange(N), count)
+        check_ranking(best, lead, right, count)
 
 
 @pytest.mark.parametrize("kind", ["item", "queries", "both"])
@@ -106,18 +106,18 @@ def test_complementing(kind: str, cut: float) -> None:
     first = world.dense(kind, cut)
     second = world.dense(kind, cut, world.held)
     assert np.abs(first - second).max() > 0.1  # the held bucket matters
-    best, decided = rank.complementing(world.held)(np.arange(N), 16)
-    check_ranking(best, decided, second, 16)
+    best, lead = rank.complementing(world.held)(np.arange(N), 16)
+    check_ranking(best, lead, second, 16)
 
 
 def test_any_items_in_any_order() -> None:
     world = World(16)
     rank = world.affinity(irli.recipe("default"))
-    whole, decided = rank(np.arange(N), 5)
+    whole, lead = rank(np.arange(N), 5)
     some = np.array([69, 3, 3, 0, 41])
     best, sure = rank(some, 5)
     np.testing.assert_array_equal(best, whole[some])
-    np.testing.assert_array_equal(sure, decided[some])
+    np.testing.assert_array_equal(sure, lead[some])
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,9 +224,11 @@ class Strange:
     def affinity(self, head: int = 1, **changes: object) -> Affinity:
         recipe = irli.recipe("labels", **changes)
         wanted = sp.csr_array(self.wanted)
-        return Affinity(self.network, head, Inputs(self.queries), wanted, recipe, own=False)
+        return Affinity(
+            self.network, head, Inputs(self.queries), wanted, recipe, items_are_queries=False
+        )
 
-    def chances(self, cut: float, lift: bool, head: int = 1) -> NDArray[np.float64]:
+    def chances(self, cut: float, normalize: bool, head: int = 1) -> NDArray[np.float64]:
         """(queries, B), dense."""
         with torch.no_grad():
             batch = Inputs(self.queries).take(np.arange(50))
@@ -235,47 +237,49 @@ class Strange:
         p /= p.sum(axis=1, keepdims=True)
         if cut:
             p = p / (p + cut)
-        return p / p.mean(axis=0) if lift else p
+        return p / p.mean(axis=0) if normalize else p
 
 
 WANTED = [item for item in range(N) if item not in (0, 17, 69)]
 
 
 @pytest.mark.parametrize("head", [0, 1])
-@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("cut", [0.0, 0.005])
 @pytest.mark.parametrize("buckets", [2, 16, 64])
-def test_affinity_of_items_without_vectors(head: int, lift: bool, cut: float, buckets: int) -> None:
+def test_affinity_of_items_without_vectors(
+    head: int, normalize: bool, cut: float, buckets: int
+) -> None:
     world = Strange(buckets)
-    right = (world.wanted @ world.chances(cut, lift, head))[WANTED]
-    rank = world.affinity(head, probe_cut=cut, normalize_affinity=lift)
+    right = (world.wanted @ world.chances(cut, normalize, head))[WANTED]
+    rank = world.affinity(head, probe_cut=cut, normalize_affinity=normalize)
     for count in (1, 2, buckets):
-        best, decided = rank(np.array(WANTED), count)
-        check_ranking(best, decided, right, count)
+        best, lead = rank(np.array(WANTED), count)
+        check_ranking(best, lead, right, count)
 
 
-def test_lift_takes_the_favourites_away() -> None:
+def test_normalizing_takes_the_favourites_away() -> None:
     """Nearly all queries prefer bucket 3: that says nothing of any of them."""
     world = Strange(16)
     with torch.no_grad():
         world.network.out.bias[16 + 3] += 8
     plain, _ = world.affinity(normalize_affinity=False)(np.array(WANTED), 1)
-    lifted, _ = world.affinity(normalize_affinity=True)(np.array(WANTED), 1)
+    normalized, _ = world.affinity(normalize_affinity=True)(np.array(WANTED), 1)
     assert (plain == 3).mean() > 0.8
-    assert (lifted == 3).mean() < 0.4
+    assert (normalized == 3).mean() < 0.4
 
 
 def test_second_buckets_without_vectors() -> None:
     world = Strange(16)
-    chance = world.chances(0.005, normalize_affinity=False)
+    chance = world.chances(0.005, normalize=False)
     missed = 1 - chance[:, world.held].T  # (N, queries)
-    best, decided = world.affinity(probe_cut=0.005, normalize_affinity=False).complementing(
+    best, lead = world.affinity(probe_cut=0.005, normalize_affinity=False).complementing(
         world.held
     )(np.array(WANTED), 16)
-    check_ranking(best, decided, ((world.wanted * missed) @ chance)[WANTED], 16)
+    check_ranking(best, lead, ((world.wanted * missed) @ chance)[WANTED], 16)
 
 
-def test_second_buckets_with_lift_are_ranked_at_all() -> None:
+def test_normalized_second_buckets_are_ranked_at_all() -> None:
     world = Strange(16)
     with torch.no_grad():
         world.network.out.weight.mul_(3)
@@ -291,7 +295,7 @@ def test_the_kept_come_first_and_the_rest_by_those_asked(
 ) -> None:
     monkeypatch.setattr(module, "count_kept_buckets", lambda *_: 5)
     world = Strange(32)
-    chance = world.chances(0.0, normalize_affinity=False)
+    chance = world.chances(0.0, normalize=False)
     kept = np.zeros_like(chance)
     strong = np.argsort(-chance, axis=1)[:, :5]
     np.put_along_axis(kept, strong, np.take_along_axis(chance, strong, axis=1), axis=1)
@@ -305,7 +309,7 @@ def test_the_kept_come_first_and_the_rest_by_those_asked(
         np.testing.assert_allclose(
             right[item, there[:first]], -np.sort(-right[item])[:first], rtol=1e-4, atol=1e-6
         )
-        asked = np.flatnonzero(world.wanted[item])[: module._ASKED]
+        asked = np.flatnonzero(world.wanted[item])[: module._FEW]
         rest = chance[asked][:, there[first:]].sum(axis=0)
         assert (np.diff(rest) <= 1e-5).all()
 
@@ -313,7 +317,7 @@ def test_the_kept_come_first_and_the_rest_by_those_asked(
 @pytest.mark.parametrize("buckets", [16, 100])
 def test_items_that_nobody_wants_get_a_bucket(buckets: int) -> None:
     world = Strange(buckets)
-    most = capacity(N, buckets, 1.3)
+    most = bucket_capacity(N, buckets, 1.3)
     loads = np.zeros(buckets, dtype=np.int64)
     chosen = assign_bounded(world.affinity(), N, most, min(32, buckets), loads)
     assert (chosen >= 0).all()

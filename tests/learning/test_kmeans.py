@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import clusters
 
-from irli import kmeans as module
+from irli.learning import kmeans as module
 from irli.learning.kmeans import kmeans, nearest_centroids
 
 

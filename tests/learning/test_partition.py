@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from irli import partition as partition_module
-from irli.learning.partition import Partition, assign_bounded, assign_least_loaded, capacity
+from irli.learning import partition as module
+from irli.learning.partition import (
+    Partition,
+    assign_bounded,
+    assign_least_loaded,
+    bucket_capacity,
+)
 
 FEW = settings(max_examples=60, deadline=None)
 
@@ -49,12 +54,12 @@ def tables(draw: st.DrawFn) -> NDArray[np.float64]:
 
 
 def bounded_oracle(
-    affinity: NDArray, limit: int, decided: NDArray, loads: NDArray, taken: NDArray
+    affinity: NDArray, limit: int, lead: NDArray, loads: NDArray, taken: NDArray
 ) -> list[int]:
-    """All rankings whole: each item, most decided first, to the best bucket with room."""
+    """Each item, those of the largest lead first, to the best of all buckets with room."""
     order = np.argsort(-affinity, axis=1, kind="stable")
     loads, chosen = loads.copy(), [-1] * len(affinity)
-    for item in np.argsort(-decided, kind="stable"):
+    for item in np.argsort(-lead, kind="stable"):
         for bucket in order[item]:
             if bucket != taken[item] and loads[bucket] < limit:
                 loads[bucket] += 1
@@ -70,7 +75,7 @@ def test_bounded_places_all_and_keeps_the_limit(
 ) -> None:
     items, buckets = affinity.shape
     choices = min(choices, buckets)
-    limit = capacity(items, buckets, slack)
+    limit = bucket_capacity(items, buckets, slack)
     loads = np.zeros(buckets, dtype=np.int64)
     chosen = assign_bounded(Table(affinity, pad), items, limit, choices, loads)
     assert ((chosen >= 0) & (chosen < buckets)).all()
@@ -82,13 +87,13 @@ def test_bounded_places_all_and_keeps_the_limit(
 @given(tables(), st.floats(1.0, 3.0))
 def test_bounded_with_whole_rankings_is_the_plain_greedy(affinity: NDArray, slack: float) -> None:
     items, buckets = affinity.shape
-    limit = capacity(items, buckets, slack)
+    limit = bucket_capacity(items, buckets, slack)
     rank = Table(affinity)
-    _, decided = rank(np.arange(items), buckets)
+    _, lead = rank(np.arange(items), buckets)
     empty = np.zeros(buckets, dtype=np.int64)
     nothing = np.full(items, -1)
     chosen = assign_bounded(rank, items, limit, buckets, empty.copy())
-    assert chosen.tolist() == bounded_oracle(affinity, limit, decided, empty, nothing)
+    assert chosen.tolist() == bounded_oracle(affinity, limit, lead, empty, nothing)
 
 
 @FEW
@@ -99,7 +104,7 @@ def test_bounded_second_bucket(affinity: NDArray, choices: int, slack: float, se
     choices = min(choices, buckets)
     taken = np.random.default_rng(seed).integers(buckets, size=items).astype(np.int32)
     loads = np.bincount(taken, minlength=buckets)
-    limit = max(int(loads.max()), capacity(2 * items, buckets, slack))
+    limit = max(int(loads.max()), bucket_capacity(2 * items, buckets, slack))
     chosen = assign_bounded(Table(affinity), items, limit, choices, loads, taken=taken)
     assert (chosen != taken).all()
     assert loads.max() <= limit
@@ -126,20 +131,22 @@ def test_bounded_finds_planted_buckets() -> None:
     np.testing.assert_array_equal(chosen, owner)
 
 
-def test_the_most_decided_choose_first() -> None:
+def test_items_of_the_largest_lead_choose_first() -> None:
     # All want bucket 0, which holds one; item 2 would lose most by going elsewhere.
     affinity = np.array([[0.5, 0.4, 0.0], [0.6, 0.4, 0.1], [0.9, 0.1, 0.0]])
     chosen = assign_bounded(Table(affinity), 3, 1, 3, np.zeros(3, dtype=np.int64))
     assert chosen.tolist() == [2, 1, 0]
 
 
-def test_who_finds_all_full_asks_about_buckets_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "_BLOCK", 7)  # many blocks
+def test_items_that_find_all_full_ask_for_buckets_with_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 7)  # many blocks
     affinity = np.tile(np.linspace(1, 0, 50), (50, 1))  # one ranking for all, one place each
     rank = Table(affinity)
     loads = np.zeros(50, dtype=np.int64)
     chosen = assign_bounded(rank, 50, 1, 2, loads)
-    assert chosen.tolist() == list(range(50))  # all equally decided: in order
+    assert chosen.tolist() == list(range(50))  # all leads are equal: in order
     assert rank.asked[0] == (2, 50)
     room = [among for _, among in rank.asked[1:]]
     assert room[0] == 48
@@ -198,7 +205,7 @@ def partitions(draw: st.DrawFn) -> Partition:
 
 @FEW
 @given(partitions())
-def test_inverted_is_the_inverse(partition: Partition) -> None:
+def test_invert(partition: Partition) -> None:
     offsets, items = partition.invert()
     assert offsets.shape == (partition.buckets + 1,)
     assert offsets[0] == 0
@@ -222,16 +229,16 @@ def test_inverted_is_the_inverse(partition: Partition) -> None:
         assert (np.diff(inside) > 0).all()
 
 
-def test_moved_from() -> None:
+def test_moved_share() -> None:
     old = Partition(4, np.array([[0, 1], [1, 2], [3, -1], [2, 0]], dtype=np.int32))
     new = Partition(4, np.array([[1, 0], [1, 3], [3, -1], [2, -1]], dtype=np.int32))
-    assert old.moved_from(old) == 0.0
-    assert new.moved_from(old) == old.moved_from(new) == 0.5  # the order in a row is no move
+    assert old.moved_share(old) == 0.0
+    assert new.moved_share(old) == old.moved_share(new) == 0.5  # the order in a row is no move
 
 
 @FEW
 @given(st.integers(1, 10_000), st.integers(1, 500), st.floats(1.0, 4.0))
 def test_capacity_has_room_for_all(entries: int, buckets: int, slack: float) -> None:
-    limit = capacity(entries, buckets, slack)
+    limit = bucket_capacity(entries, buckets, slack)
     assert limit == math.ceil(slack * entries / buckets)
     assert limit * buckets >= entries

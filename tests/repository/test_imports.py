@@ -1,58 +1,174 @@
-"""A process that only searches must stay small: heavy packages are imported when used."""
+"""Importing irli costs nothing, and searching imports nothing heavy."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from plantedlabels import labelled, small_labels
 
-from irli import LabelIndex
+import irli
+from irli import errors
 
-HEAVY = {"torch", "ray", "faiss", "fastapi", "matplotlib", "sklearn"}
+FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
+HEAVY = {"torch", "ray", "h5py", "faiss", "sklearn", "matplotlib", "pandas"}
+ROOMS = ("base", "cluster", "engine", "labels", "learning", "vectors")
+
+
+def run(code: str) -> tuple[str, set[str]]:
+    """Run code in a process of its own; return what it prints and the packages it imported."""
+    code += "\nimport sys\nprint('modules:', *sys.modules)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    printed, _, modules = done.stdout.rpartition("modules:")
+    return printed, {module.partition(".")[0] for module in modules.split()}
+
+
+# --- what an import costs -----------------------------------------------------------------------
+
+
+def test_importing_irli_imports_no_other_package() -> None:
+    _, packages = run("import irli")
+    assert "irli" in packages
+    assert not {"numpy", "scipy", "numba", "typer", "tqdm", *HEAVY} & packages
+
+
+def test_errors_need_no_numpy() -> None:
+    printed, packages = run("import irli\nprint(irli.NotFitted.__name__, irli.errors.__name__)")
+    assert printed == "NotFitted irli.errors\n"
+    assert "numpy" not in packages
+
+
+def test_no_module_imports_anything_heavy() -> None:
+    """Every one of them but those that learn, in one process."""
+    source = Path(irli.__file__).parent
+    names = [
+        ".".join(["irli", *path.relative_to(source).with_suffix("").parts])
+        for path in sorted(source.rglob("*.py"))
+        if path.stem not in ("__init__", "__main__") and path.parent.name != "learning"
+    ]
+    assert "irli.engine.search" in names
+    assert "irli.cluster.ray_client" in names
+    _, packages = run("\n".join(f"import {name}" for name in [*names, "irli.learning"]))
+    assert not HEAVY & packages
+
+
+def test_vectors_are_searched_without_torch() -> None:
+    printed, packages = run(f"""
+import irli, numpy
+for name in "codes", "shards":
+    index = irli.load({str(FOLDERS)!r} + "/" + name)
+    print(index.search(numpy.ones((3, 8)), k=2).ids.shape)
+    print(index.explain(numpy.ones((3, 8)), k=2).scanned.shape)
+""")
+    assert printed == "(3, 2)\n(3,)\n" * 2
+    assert not HEAVY & packages
+
+
+def test_labels_are_predicted_and_added_without_torch() -> None:
+    """Only learning needs it."""
+    printed, packages = run(f"""
+import irli, numpy
+index = irli.load({str(FOLDERS / "features")!r})
+rows = numpy.ones((3, 12))
+print(index.predict(rows, k=2).labels.shape)
+print(len(index.add_labels(rows, numpy.ones((3, 1)), names=["new"])))
+""")
+    assert printed == "(3, 2)\n10\n"
+    assert not HEAVY & packages
+
+
+# --- what is exported ---------------------------------------------------------------------------
+
+
+def test_every_exported_name_resolves() -> None:
+    found = {name: getattr(irli, name).__name__.rpartition(".")[2] for name in irli.__all__}
+    assert found == {name: name for name in irli.__all__}
+    assert list(found) == sorted(found)
+
+
+def test_every_error_is_exported() -> None:
+    raised = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.IrliError)
+    }
+    assert raised <= set(irli.__all__)
+    assert all(getattr(irli, name) is getattr(errors, name) for name in raised)
+    assert irli.errors is errors
+    assert issubclass(irli.NotFitted, irli.IrliError)
+    assert issubclass(irli.NotFitted, RuntimeError)
+
+
+def test_dir_lists_what_there_is() -> None:
+    listed = dir(irli)
+    assert {*irli.__all__, *ROOMS, "__version__"} <= set(listed)
+    assert listed == sorted(set(listed))
+    assert all(hasattr(irli, name) for name in listed)
+
+
+def test_rooms_and_exports_are_there_without_another_import() -> None:
+    printed, _ = run("""
+import irli
+print(irli.base.__name__, irli.engine.__name__, irli.learning.__name__)
+print(irli.vectors.__name__, irli.labels.Names.__module__, irli.cluster.ShardedIndex.__module__)
+from irli import *
+print(VectorIndex.__module__, load.__module__, NotFitted.__module__, errors.__name__)
+""")
+    assert printed.splitlines() == [
+        "irli.base irli.engine irli.learning",
+        "irli.vectors irli.labels.text irli.cluster.index",
+        "irli.vectors.index irli.loading irli.errors irli.errors",
+    ]
+
+
+def test_other_names_are_not_there() -> None:
+    assert not hasattr(irli, "nothing")
+    with pytest.raises(AttributeError, match="module 'irli' has no attribute 'VectorIndexes'"):
+        irli.VectorIndexes  # noqa: B018
+
+
+# --- packages that are not installed ------------------------------------------------------------
+
+
+def read_hdf5(folder: Path) -> Any:
+    path = folder / "x.hdf5"
+    path.write_bytes(b"")
+    return irli.vectors.read_vectors(path)
+
+
+def fit(folder: Path) -> Any:
+    return irli.VectorIndex().fit(np.eye(20))
+
+
+def fit_on_ray(folder: Path) -> Any:
+    return irli.cluster.ShardedIndex(shards=2, ray="auto").fit(np.eye(20))
+
+
+def read_from_a_store(folder: Path) -> Any:
+    return irli.cluster.ShardedIndex(shards=2).fit("s3://nowhere/x.npy")
 
 
 @pytest.mark.parametrize(
-    "module",
+    ("package", "extra", "use"),
     [
-        "irli",
-        "irli.vectors.index",
-        "irli.labels.index",
-        "irli.engine.search",
-        "irli.engine.predict",
-        "irli.base.folder",
-        "irli.base.vector_files",
-        "irli.cli",
+        ("h5py", "hdf5", read_hdf5),
+        ("torch", "train", fit),
+        ("ray", "cluster", fit_on_ray),
+        ("fsspec", "cluster", read_from_a_store),
     ],
 )
-def test_import_loads_nothing_heavy(module: str) -> None:
-    code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert module in run.stdout.split()
-    assert not HEAVY & set(run.stdout.split())
-
-
-def test_predicting_labels_loads_nothing_heavy(tmp_path: Path) -> None:
-    """Not even growing does: only learning needs torch."""
-    X, Y = labelled(60, 8)
-    index = LabelIndex(small_labels(buckets=4, epochs=1), ranker=True).fit(X, Y, threads=1)
-    index.save(tmp_path / "index")
-    code = f"""
-import sys, numpy, irli
-index = irli.load({str(tmp_path / "index")!r})
-rows = numpy.ones((3, {X.shape[1]}))
-print(index.predict(rows, k=2).labels.shape)
-print(len(index.add_labels(rows, numpy.ones((3, 1)))))
-print(*sys.modules, sep="\\n")
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("(3, 2)\n9\n")
-    assert not HEAVY & set(run.stdout.split())
+def test_a_missing_package_is_named_with_its_extra(
+    package: str, extra: str, use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(irli.MissingDependency) as caught:
+        use(tmp_path)
+    assert package in str(caught.value)
+    assert f"pip install 'irli[{extra}]'" in str(caught.value)
+    assert isinstance(caught.value, ImportError)

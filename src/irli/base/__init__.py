@@ -1,1 +1,1 @@
-"""What every room stands on: checks, recipes, files, threads. Nothing here knows an index."""
+"""The foundation of all other packages: checks, recipes, files, ids, memory, threads."""

@@ -1,6 +1,6 @@
-"""What users pass in, turned into the arrays that the rest of irli works on, or refused.
+"""Validate the arguments of users and convert them to the arrays that irli works on.
 
-Every message says which parameter is at fault, what it must be, what it is, and what to do.
+Every error message says which parameter is wrong, what it must be, what it is, and what to do.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from irli.base.types import Rows, Sparse
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
-# Values looked at in one go: keeps the scratch memory of a check at a megabyte.
+# Values checked at a time. This limits the scratch memory of a check to a megabyte.
 _BLOCK = 1 << 20
 
 
 def as_vectors(x: Any, name: str, dim: int | None = None) -> NDArray[np.float32]:
-    """Return `x` as C-contiguous float32 of shape (n, d), copied only if it is not yet so.
+    """Return `x` as C-contiguous float32 of shape (n, d), copied only if necessary.
 
     Parameters
     ----------
     x : array_like of shape (n, d)
-        Real numbers of any width, integers or booleans; memory-mapped arrays stay mapped.
+        Floats of any width, integers or booleans. A memory-mapped float32 array stays mapped.
     name : str
-        What the caller calls `x`, for the messages.
+        The parameter name for error messages.
     dim : int, optional
         The number of dimensions that `x` must have.
 
@@ -57,7 +57,7 @@ def as_vectors(x: Any, name: str, dim: int | None = None) -> NDArray[np.float32]
 def as_queries(x: Any, dim: int) -> tuple[NDArray[np.float32], bool]:
     """Return `x` as float32 of shape (n, dim), and whether it was a single 1-D query.
 
-    No queries at all, shape (0, dim), are allowed: they have an empty answer.
+    An empty batch of shape (0, dim) is allowed.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def as_queries(x: Any, dim: int) -> tuple[NDArray[np.float32], bool]:
 
 
 def as_ids(ids: Any, n: int) -> NDArray[np.int64]:
-    """Return `ids` as int64 of shape (n,): one for each item, not negative, none twice.
+    """Return `ids` as int64 of shape (n,). They must be non-negative and distinct.
 
     Examples
     --------
@@ -124,13 +124,13 @@ def as_ids(ids: Any, n: int) -> NDArray[np.int64]:
 
 
 def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
-    """Return which items each query wants, as float32 weights of shape (n_queries, n_items).
+    """Return the relevant items of each query: float32 weights of shape (n_queries, n_items).
 
     Parameters
     ----------
     y : sparse array of shape (n_queries, n_items), or int array of shape (n_queries, j)
-        Weights that are not negative; or in each row the row numbers of the wanted items, with -1
-        where there are fewer than j. A query may want nothing.
+        Either non-negative weights, or the row numbers of the relevant items of each query. Rows
+        with fewer than j relevant items are padded with -1. A query may have no relevant item.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
            [0., 1., 0.]], dtype=float32)
     """
     if sp.issparse(y):
-        return _relevance_from_sparse(y, n_queries, n_items)
+        return _check_sparse_relevance(y, n_queries, n_items)
     array = as_array(y, "relevance")
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidParameter(
@@ -152,33 +152,27 @@ def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
             f"The 'relevance' parameter must have shape ({n_queries}, j), one row for each query. "
             f"Got shape {array.shape} instead. Pad short rows with -1."
         )
-    wrong = (array < -1) | (array >= n_items)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise InvalidParameter(
-            f"The 'relevance' parameter must hold item rows in the range [0, {n_items - 1}], or -1 "
-            f"as padding. Got {array[row, column]} in row {row} instead. "
-            "Pass positions in the base vectors, not ids."
-        )
+    advice = "Pass positions in the base vectors, not ids."
+    check_padded_range("relevance", array, n_items, "item rows", advice)
     rows, columns = np.nonzero(array != -1)
     relevance = sp.csr_array(
         (np.ones(len(rows), dtype=np.float32), (rows, array[rows, columns])),
         shape=(n_queries, n_items),
     )
-    # An item that is named twice is wanted no more than once.
+    # An item that a row names twice still has weight 1.
     relevance.sum_duplicates()
     relevance.data[:] = 1
     return relevance
 
 
 def as_rows(x: Any, dim: int | None = None) -> Rows:
-    """Return rows of features: float32 CSR with sorted, distinct columns, or a dense array.
+    """Return rows of features as float32: CSR with sorted, distinct columns, or a dense array.
 
     Parameters
     ----------
     x : array_like or sparse array of shape (n, d), or (d,) for a single dense row
     dim : int, optional
-        The d that it must have.
+        The number of features that `x` must have.
 
     Examples
     --------
@@ -186,7 +180,7 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
     dtype('float32')
     >>> as_rows(np.ones((1, 2)), dim=3)
     Traceback (most recent call last):
-    irli.errors.DimensionMismatch: The 'X' parameter must have 3 features, as the rows that the
+    irli.errors.DimensionMismatch: The 'X' parameter must have 3 features, like the rows that the
     index was fitted on. Got 2 instead. Make the features in the same way.
     """
     if not sp.issparse(x):
@@ -194,7 +188,7 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
         dense = as_vectors(x, "X")
         _check_width(dense.shape[1], dim)
         return dense
-    # A single row in order is not copied: most of the time of its prediction would be spent here.
+    # A single well-formed row is not copied. Otherwise the copy would take most of a prediction.
     rows = cast("Sparse", x) if _is_ordered_row(x) else _as_csr(x, "X")
     _check_width(rows.shape[1], dim)
     if rows.shape[0] == 0 or rows.shape[1] == 0:
@@ -213,7 +207,7 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
 
 
 def as_labels(y: Any, rows: int) -> Sparse:
-    """Return which labels each row carries: CSR of ones, of shape (rows, L).
+    """Return the labels of each row as a CSR of ones, of shape (rows, L).
 
     Examples
     --------
@@ -224,8 +218,8 @@ def as_labels(y: Any, rows: int) -> Sparse:
         array = as_array(y, "Y")
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             raise InvalidParameter(
-                "The 'Y' parameter must be a sparse array of shape (rows, labels), not zero where "
-                f"a row carries a label. Got {type(y).__name__} of shape {array.shape} instead. "
+                "The 'Y' parameter must be a sparse array of shape (rows, labels), nonzero where "
+                f"a row has a label. Got {type(y).__name__} of shape {array.shape} instead. "
                 "Make one with scipy.sparse.csr_array((ones, (row, label)))."
             )
         y = sp.csr_array(array)
@@ -240,12 +234,12 @@ def as_labels(y: Any, rows: int) -> Sparse:
         value, row = _find_first(labels, wrong)
         raise InvalidParameter(
             "The 'Y' parameter must hold zeros and positive numbers (within float32). "
-            f"Got {value} in row {row} instead. Leave out what a row does not carry."
+            f"Got {value} in row {row} instead. Leave out the labels that a row does not have."
         )
     labels.eliminate_zeros()
     if labels.nnz == 0:
         raise InvalidParameter(
-            "The 'Y' parameter must name a label for at least one row. Got none at all. "
+            "The 'Y' parameter must give a label to at least one row. Got none at all. "
             "Check that rows and labels were read from the right files."
         )
     labels.data[:] = 1
@@ -270,10 +264,10 @@ def check_int(
     Got 0 instead. Use 1 or more.
     """
     if type(value) is int and (at_least is None or value >= at_least) and at_most is None:
-        return value  # nearly always, and a single query has no time for the rest
-    interval = _interval(at_least, at_most)
+        return value  # the usual case, kept fast for single queries
+    interval = _format_interval(at_least, at_most)
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise _refusal(name, owner, f"an int{interval}", value, "Pass a whole number.")
+        raise _parameter_error(name, owner, f"an int{interval}", value, "Pass a whole number.")
     _check_bounds(name, value, at_least, at_most, owner, f"an int{interval}")
     return int(value)
 
@@ -295,15 +289,15 @@ def check_float(
     irli.errors.InvalidParameter: The 'recall' parameter of tune must be a finite number in the
     range [0, 1]. Got 95 instead. Use 1 or less.
     """
-    must = f"a finite number{_interval(at_least, at_most)}"
+    must = f"a finite number{_format_interval(at_least, at_most)}"
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise _refusal(name, owner, must, value, "Pass a number such as 0.5.")
+        raise _parameter_error(name, owner, must, value, "Pass a number such as 0.5.")
     _check_bounds(name, value, at_least, at_most, owner, must)
     return float(value)
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[str], *, owner: str = "") -> str:
-    """Return `value` if it is one of the `allowed` words.
+    """Return `value` if it is one of the `allowed` strings.
 
     Examples
     --------
@@ -315,9 +309,9 @@ def check_choice(name: str, value: Any, allowed: Iterable[str], *, owner: str = 
     words = list(allowed)
     if isinstance(value, str) and value in words:
         return value
-    near = difflib.get_close_matches(str(value), words, n=1)
+    near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     advice = f"Did you mean {near[0]!r}?" if near else "Choose one of them."
-    raise _refusal(name, owner, "one of " + ", ".join(map(repr, words)), value, advice)
+    raise _parameter_error(name, owner, "one of " + ", ".join(map(repr, words)), value, advice)
 
 
 def check_bool(name: str, value: Any, *, owner: str = "") -> bool:
@@ -329,12 +323,23 @@ def check_bool(name: str, value: Any, *, owner: str = "") -> bool:
     True
     """
     if not isinstance(value, bool):
-        raise _refusal(name, owner, "True or False", value, "Choose one of them.")
+        raise _parameter_error(name, owner, "True or False", value, "Choose one of them.")
     return value
 
 
+def check_padded_range(name: str, array: NDArray[Any], limit: int, what: str, advice: str) -> None:
+    """Raise unless every number of an array (n, j) is in [0, limit), or -1 as padding."""
+    wrong = (array < -1) | (array >= limit)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InvalidParameter(
+            f"The '{name}' parameter must hold {what} in the range [0, {limit - 1}], or -1 as "
+            f"padding. Got {array[row, column]} in row {row} instead. {advice}"
+        )
+
+
 def check_names(given: Iterable[str], known: Iterable[str], *, owner: str) -> None:
-    """Raise a TypeError, as Python does, for a keyword argument that a function does not have.
+    """Raise the TypeError that Python raises for an unknown keyword argument.
 
     Examples
     --------
@@ -351,25 +356,25 @@ def check_names(given: Iterable[str], known: Iterable[str], *, owner: str) -> No
 
 
 def check_sparse_format(x: Any, what: str, error: type[IrliError] = InvalidParameter) -> None:
-    """Raise unless a sparse array is well-formed: kernels follow its indices without a check."""
+    """Raise unless a sparse array is well-formed. Kernels do not check its indices again."""
     if not hasattr(x, "check_format"):  # only the compressed formats can be malformed
         return
     try:
         x.check_format(full_check=True)
     except ValueError as fault:
         raise error(
-            f"{what} must be a well-formed sparse array. Got one with a fault instead: {fault}. "
+            f"{what} must be a well-formed sparse array. Got a malformed one instead: {fault}. "
             "Rebuild it from (row, column) pairs, numbered from 0 up."
         ) from fault
 
 
 def as_array(x: Any, name: str) -> NDArray[Any]:
-    """Return `numpy.asarray(x)`, or say which parameter is no array."""
+    """Return `numpy.asarray(x)`, or raise an error that names the parameter."""
     try:
         return np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InvalidParameter(
-            f"The '{name}' parameter must be something that numpy.asarray takes. "
+            f"The '{name}' parameter must be something that numpy.asarray accepts. "
             f"Got {type(x).__name__} instead: {error}. Give every row the same length."
         ) from error
 
@@ -392,13 +397,14 @@ def _as_real(x: Any, name: str) -> NDArray[Any]:
 def _as_float32(array: NDArray[Any], name: str, dim: int | None) -> NDArray[np.float32]:
     if dim is not None and array.shape[1] != dim:
         raise DimensionMismatch(
-            f"The '{name}' parameter must have {dim} dimensions, as the vectors of the index. "
+            f"The '{name}' parameter must have {dim} dimensions, like the vectors of the index. "
             f"Got {array.shape[1]} dimensions instead. Encode them in the same way."
         )
-    # Numbers beyond float32 become infinite here, and are named below.
+    # Numbers beyond float32 become infinite here. The check below reports them.
     with np.errstate(over="ignore", invalid="ignore"):
         vectors = np.ascontiguousarray(array, dtype=np.float32)
-        if math.isfinite(vectors.sum()):  # then all are; a sum may overflow without a fault
+        # A finite sum means that every value is finite. An infinite one may be mere overflow.
+        if math.isfinite(vectors.sum()):
             return vectors
     rows = max(1, _BLOCK // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), rows):
@@ -413,7 +419,7 @@ def _as_float32(array: NDArray[Any], name: str, dim: int | None) -> NDArray[np.f
     return vectors
 
 
-def _relevance_from_sparse(y: Any, n_queries: int, n_items: int) -> Sparse:
+def _check_sparse_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
     if y.shape != (n_queries, n_items):
         raise InvalidParameter(
             f"The 'relevance' parameter must have shape ({n_queries}, {n_items}), queries by "
@@ -433,14 +439,14 @@ def _relevance_from_sparse(y: Any, n_queries: int, n_items: int) -> Sparse:
         value, row = _find_first(relevance, wrong)
         raise InvalidParameter(
             "The 'relevance' parameter must hold finite weights that are not negative. "
-            f"Got {value} in row {row} instead. Leave out unwanted items."
+            f"Got {value} in row {row} instead. Leave out items that are not relevant."
         )
     relevance.sum_duplicates()
     relevance.eliminate_zeros()
     return relevance
 
 
-def _interval(at_least: float | None, at_most: float | None) -> str:
+def _format_interval(at_least: float | None, at_most: float | None) -> str:
     if at_least is None and at_most is None:
         return ""
     low = "(-inf" if at_least is None else f"[{at_least}"
@@ -452,12 +458,12 @@ def _check_bounds(
     name: str, value: Any, at_least: float | None, at_most: float | None, owner: str, must: str
 ) -> None:
     if at_least is not None and value < at_least:
-        raise _refusal(name, owner, must, value, f"Use {at_least} or more.")
+        raise _parameter_error(name, owner, must, value, f"Use {at_least} or more.")
     if at_most is not None and value > at_most:
-        raise _refusal(name, owner, must, value, f"Use {at_most} or less.")
+        raise _parameter_error(name, owner, must, value, f"Use {at_most} or less.")
 
 
-def _refusal(name: str, owner: str, must: str, value: Any, advice: str) -> InvalidParameter:
+def _parameter_error(name: str, owner: str, must: str, value: Any, advice: str) -> InvalidParameter:
     of = f" of {owner}" if owner else ""
     return InvalidParameter(
         f"The '{name}' parameter{of} must be {must}. Got {value!r} instead. {advice}"
@@ -470,18 +476,18 @@ def _as_csr(x: Any, name: str) -> Sparse:
             f"The '{name}' parameter must be a sparse array of real numbers with two axes. "
             f"Got dtype {x.dtype} of shape {x.shape} instead. Convert it with .astype('float32')."
         )
-    check_sparse_format(x, f"The '{name}' parameter")  # before SciPy follows its indices
+    check_sparse_format(x, f"The '{name}' parameter")  # SciPy does not check the indices again
     with np.errstate(over="ignore"):
         rows = sp.csr_array(x, dtype=np.float32, copy=True)
     rows.sum_duplicates()
-    if max(rows.nnz, *rows.shape) < 2**31:  # one type, for which the kernels are compiled once
+    if max(rows.nnz, *rows.shape) < 2**31:  # one index type, so that kernels compile only once
         rows.indices = rows.indices.astype(np.int32, copy=False)
         rows.indptr = rows.indptr.astype(np.int32, copy=False)
     return rows
 
 
 def _is_ordered_row(x: Any) -> bool:
-    """Tell whether this is a single row of float32 with ascending columns within bounds."""
+    """Whether `x` is a single float32 row with ascending column numbers within bounds."""
     if not isinstance(x, sp.csr_array) or x.dtype != np.float32 or x.shape[0] != 1:
         return False
     columns = x.indices
@@ -504,6 +510,6 @@ def _find_first(rows: Sparse, wrong: NDArray[np.bool_]) -> tuple[float, int]:
 def _check_width(width: int, dim: int | None) -> None:
     if dim is not None and width != dim:
         raise DimensionMismatch(
-            f"The 'X' parameter must have {dim} features, as the rows that the index was fitted "
+            f"The 'X' parameter must have {dim} features, like the rows that the index was fitted "
             f"on. Got {width} instead. Make the features in the same way."
         )

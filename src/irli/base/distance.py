@@ -1,7 +1,7 @@
-"""Metrics by name: what users call them, and what a distance looks like in each.
+"""The names and aliases of the distance metrics, and the distance that stands for padding.
 
-To add one: name it here, say in `irli.engine.metric` how kernels compute it, and in
-`irli.engine.exact` how the truth is found.
+To add a metric: name it here, define in `irli.engine.metric` how kernels compute it, and in
+`irli.engine.exact` how exact neighbours are found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from irli.base.checks import check_choice
 
 METRICS = ("l2", "ip", "cosine")
-# What people type, and what files of ann-benchmarks say.
+# Names that people type, and names in the files of ann-benchmarks.
 ALIASES = {
     "euclidean": "l2",
     "dot": "ip",
@@ -22,17 +22,17 @@ ALIASES = {
 
 
 def resolve_metric(metric: Any, *, owner: str = "") -> str:
-    """Return the name of a metric that may be given by an alias.
+    """Return irli's name of a metric, which may be given by an alias.
 
     Examples
     --------
     >>> resolve_metric("euclidean"), resolve_metric("inner_product")
     ('l2', 'ip')
     """
-    name = ALIASES.get(metric, metric) if isinstance(metric, str) else metric
-    return check_choice("metric", name, METRICS, owner=owner)
+    name = check_choice("metric", metric, (*METRICS, *ALIASES), owner=owner)
+    return ALIASES.get(name, name)
 
 
 def worst_distance(metric: str) -> float:
-    """Return the distance of padding: farther than any item."""
+    """Return the distance of padding: worse than that of any item."""
     return -math.inf if metric == "ip" else math.inf

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, locks, and names made durable."""
+"""Atomic file writes, file locks, and syncing a directory to disk."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import IO
 
 from filelock import FileLock
 
-TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # what an interrupted write leaves
+TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
 
 @contextmanager
 def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name only when it is whole and on disk.
+    """Open a file that gets its name only when it is complete and on disk.
 
     Parameters
     ----------
     name : str or function
-        A function is called when all is written: for names that depend on the content.
+        A function is called after the last write, for names that depend on the content.
 
     Examples
     --------
@@ -41,20 +41,20 @@ def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO
             os.fsync(file.fileno())
         os.replace(temporary, folder / (name if isinstance(name, str) else name()))
     except BaseException:
-        temporary.unlink(missing_ok=True)  # a full disk needs the room
+        temporary.unlink(missing_ok=True)  # the disk may be full
         raise
 
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Let one process at a time past this point; the lock ends with the process that holds it."""
+    """Hold an exclusive lock on a file. The lock ends with the process that holds it."""
     with FileLock(path):
         yield
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames in a folder durable, where the system can do that for a folder."""
-    if os.name == "nt":  # Windows opens no folders, and needs none of this
+    """Make the renames in a directory durable, where the system can sync a directory."""
+    if os.name == "nt":  # Windows cannot open a directory, and does not need to
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

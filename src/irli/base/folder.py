@@ -1,8 +1,8 @@
-"""The index folder: arrays, router weights and a manifest that says what belongs together.
+"""Read and write the index folder: a manifest, `.npy` arrays, and router weights.
 
-A save is one atomic step. Data files carry a piece of their checksum in their name, so a new save
-never touches a file that the old manifest names; replacing ``manifest.json`` is what makes the new
-index the current one. A reader, or a crash, at any moment finds the old index or the new one.
+A save is atomic. The name of a data file contains a part of its checksum, so a new save never
+overwrites a file of the old index. Replacing ``manifest.json`` makes the new index the current one.
+At any moment, also after a crash, a reader finds either the old index or the new one.
 The format is described in ``docs/format.md``.
 """
 
@@ -36,7 +36,7 @@ FORMAT = "irli-index"
 VERSION = 2
 VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
 
-# What version 1 called otherwise: its folders are read under the present names.
+# The names that have changed since version 1. Folders of version 1 are read under the new names.
 _RENAMED_ARRAYS = {
     "code_turn": "code_rotation",
     "code_words": "code_codewords",
@@ -70,19 +70,19 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{8}\.(npy|safetensors)")
 _DTYPE = re.compile(r"\|[biu]1|<[iuf][248]")
 _CHUNK = 16 << 20
-# Every retry means that a whole save finished between two reads of a few files.
+# Attempts to open all files. One fails only if a save finishes between two of the opens.
 _ATTEMPTS = 20
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no single truth value to compare by
+@dataclass(frozen=True, eq=False)  # comparing arrays gives no single truth value
 class Folder:
-    """What an index folder holds.
+    """The contents of an index folder.
 
     Attributes
     ----------
-    kind : the sort of index, such as ``"vectors"``.
-    meta : anything that JSON can hold: recipe, history, counts, defaults.
-    arrays : the large arrays, one ``.npy`` file each, memory-mapped on reading.
+    kind : the kind of index, such as ``"vectors"``.
+    meta : settings and results as plain JSON: recipe, history, counts, defaults.
+    arrays : the large arrays, one ``.npy`` file each. They are memory-mapped when read.
     tensors : the router weights, all in one safetensors file.
     """
 
@@ -93,10 +93,10 @@ class Folder:
 
 
 def write_folder(path: StrPath, folder: Folder) -> None:
-    """Save ``folder`` at ``path``, replacing the index that is there in one atomic step.
+    """Save ``folder`` at ``path`` and atomically replace the index that is there.
 
-    Arrays that have not changed since the last save are not written again. Readers are never
-    disturbed, and memory maps of the old index stay valid. Saves at the same time take turns.
+    Arrays that have not changed since the last save are not written again. Memory maps of the old
+    index stay valid. Concurrent saves wait for each other.
 
     >>> import tempfile
     >>> at = tempfile.mkdtemp()
@@ -113,7 +113,7 @@ def write_folder(path: StrPath, folder: Folder) -> None:
             files = _write_files(root, folder)
             manifest = header | {"kind": folder.kind, "meta": folder.meta, "files": files}
             text = json.dumps(_seal(manifest), indent=2, sort_keys=True) + "\n"
-            # The data must be on disk before a manifest that names it can be.
+            # The data files must be on disk before the manifest that names them.
             sync_directory(root)
             _write(root, MANIFEST, [text.encode()])
             sync_directory(root)
@@ -127,8 +127,8 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
     Parameters
     ----------
     mmap : map the arrays, read-only, instead of reading them into memory.
-    verify : compare the checksum of every file, which reads each file once. Without it only
-        sizes, dtypes and shapes are checked, and a large index opens as fast as a small one.
+    verify : compare the checksum of every file, which reads each file once. If False, only sizes,
+        dtypes and shapes are checked, and a large index opens as fast as a small one.
 
     >>> import tempfile
     >>> at = tempfile.mkdtemp()
@@ -141,7 +141,7 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
     arrays: dict[str, Array] = {}
     tensors: dict[str, Array] = {}
     with ExitStack() as stack:
-        # With all files open, a save that removes them meanwhile can no longer do harm.
+        # Open all files first. A save that removes them in the meantime then does no harm.
         manifest, files = _open_files(root, stack)
         for name, file in files.items():
             entry = manifest["files"][name]
@@ -155,21 +155,21 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
 
 
 def _rename(folder: Folder) -> Folder:
-    """Return a folder of version 1 under the present names."""
+    """Return a folder of version 1 with the names of the current version."""
 
-    def under(table: dict[str, str], named: dict[str, Any]) -> dict[str, Any]:
+    def rename_keys(table: dict[str, str], named: dict[str, Any]) -> dict[str, Any]:
         return {table.get(name, name): value for name, value in named.items()}
 
-    meta = under(_RENAMED_META, folder.meta)
+    meta = rename_keys(_RENAMED_META, folder.meta)
     if isinstance(meta.get("recipe"), dict):
-        recipe = under(_RENAMED_SETTINGS, meta["recipe"])
+        recipe = rename_keys(_RENAMED_SETTINGS, meta["recipe"])
         start = recipe.get("start")
         meta["recipe"] = recipe | {"start": _RENAMED_VALUES.get(str(start), start)}
     return Folder(
         folder.kind,
         meta,
-        under(_RENAMED_ARRAYS, folder.arrays),
-        under(_RENAMED_ARRAYS, folder.tensors),
+        rename_keys(_RENAMED_ARRAYS, folder.arrays),
+        rename_keys(_RENAMED_ARRAYS, folder.tensors),
     )
 
 
@@ -184,7 +184,7 @@ def check_kind(folder: Folder, kind: str) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Say that a folder is at fault if what is read from it is missing or wrong."""
+    """Raise a FormatError if something read from a folder is missing or wrong."""
     try:
         yield
     except FormatError:
@@ -197,7 +197,7 @@ def reading() -> Iterator[None]:
 
 
 def read_manifest(path: StrPath) -> dict[str, Any]:
-    """Read and check ``manifest.json`` of the index folder at ``path``, but no data file.
+    """Read and check ``manifest.json`` of the index folder at ``path``. Reads no data file.
 
     >>> import tempfile
     >>> at = tempfile.mkdtemp()
@@ -221,7 +221,7 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(text)
         sealed = _seal(manifest) if isinstance(manifest, dict) else None
     except (ValueError, RecursionError) as error:
-        raise _damaged(root, f"{MANIFEST} is not valid JSON ({error})") from None
+        raise _damage_error(root, f"{MANIFEST} is not valid JSON ({error})") from None
     if sealed is None or manifest.get("format") != FORMAT:
         raise FormatError(
             f"{root} is not an index folder: its {MANIFEST} belongs to something else. "
@@ -234,13 +234,13 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
             f"this irli reads versions up to {VERSION}. Upgrade irli to open it."
         )
     if manifest.get("checksum") != sealed["checksum"]:
-        raise _damaged(root, f"{MANIFEST} does not match its own checksum: it has been edited")
-    if version not in (1, VERSION) or not _well_formed(manifest):
-        raise _damaged(root, f"{MANIFEST} does not follow format version {version}")
+        raise _damage_error(root, f"{MANIFEST} does not match its own checksum: it has been edited")
+    if version not in (1, VERSION) or not _is_well_formed(manifest):
+        raise _damage_error(root, f"{MANIFEST} does not follow format version {version}")
     return manifest
 
 
-def _damaged(root: Path, what: str) -> FormatError:
+def _damage_error(root: Path, what: str) -> FormatError:
     return FormatError(
         f"The index at {root} is damaged: {what}. Restore the folder from a copy or build it again."
     )
@@ -254,28 +254,28 @@ def _package_version() -> str:
 
 
 def _seal(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest with the checksum over all its other fields."""
+    """Return the manifest with a checksum over all its other fields."""
     rest = {key: value for key, value in manifest.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return rest | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _well_formed(manifest: dict[str, Any]) -> bool:
-    """Whether all fields are what they should be; no file name may lead out of the folder."""
+def _is_well_formed(manifest: dict[str, Any]) -> bool:
+    """Whether all fields have the right types, and no file name leads out of the folder."""
     match manifest:
         case {"kind": str(), "meta": dict(), "files": dict() as files}:
-            return all(_well_formed_entry(name, entry) for name, entry in files.items())
+            return all(_is_well_formed_entry(name, entry) for name, entry in files.items())
     return False
 
 
-def _well_formed_entry(name: str, entry: Any) -> bool:
+def _is_well_formed_entry(name: str, entry: Any) -> bool:
     match entry:
         case {"file": str() as file, "bytes": int(), "sha256": str()} if _DATA.fullmatch(file):
-            return name == _ROUTERS or _well_formed_array(entry)
+            return name == _ROUTERS or _is_well_formed_array(entry)
     return False
 
 
-def _well_formed_array(entry: Any) -> bool:
+def _is_well_formed_array(entry: Any) -> bool:
     match entry:
         case {"dtype": str() as dtype, "shape": list() as shape} if _DTYPE.fullmatch(dtype):
             return all(type(length) is int and length >= 0 for length in shape)
@@ -285,7 +285,7 @@ def _well_formed_array(entry: Any) -> bool:
 def _check_folder(folder: Folder) -> None:
     try:
         if json.loads(json.dumps(folder.meta, allow_nan=False)) != folder.meta:
-            raise ValueError("it would come back changed")
+            raise ValueError("it would not be the same after reading it back")
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameter(
             f"The meta of an index must be plain JSON, but: {error}. Use None for NaN or infinity, "
@@ -306,7 +306,7 @@ def _check_folder(folder: Folder) -> None:
 
 
 def claim(root: Path) -> None:
-    """Make the folder, or refuse one that holds something other than an index."""
+    """Create the folder. Raise if it exists and holds something other than an index."""
     if not root.exists():
         root.mkdir(parents=True, exist_ok=True)
         sync_directory(root.parent)
@@ -314,7 +314,7 @@ def claim(root: Path) -> None:
         raise InvalidParameter(
             f"An index is a folder, but {root} is a file. Choose another path or remove the file."
         )
-    # A first save that was interrupted leaves no manifest, but it leaves the lock.
+    # An interrupted first save leaves a lock file but no manifest.
     if not any(root.iterdir()) or (root / LOCK).exists():
         return
     try:
@@ -327,30 +327,30 @@ def claim(root: Path) -> None:
 
 
 def _write_files(root: Path, folder: Folder) -> dict[str, Any]:
-    """Write all data files that are not there yet, and return their manifest entries."""
+    """Write the data files that are new or have changed. Return the manifest entries of all."""
     try:
         known = read_manifest(root)["files"]
     except FormatError:
         known = {}
     entries = {}
-    for name, pattern, description, chunks in _contents(folder):
+    for name, pattern, description, chunks in _iterate_files(folder):
         old = known.get(name, {})
-        if not (description.items() <= old.items() and _unchanged(root, old, chunks())):
+        if not (description.items() <= old.items() and _is_unchanged(root, old, chunks())):
             old = description | _write(root, pattern, chunks())
         entries[name] = old
     return entries
 
 
-def _contents(
+def _iterate_files(
     folder: Folder,
 ) -> Iterator[tuple[str, str, dict[str, Any], Callable[[], Iterable[Any]]]]:
-    """Yield each data file: logical name, file name with a gap, description, content."""
+    """Yield each data file: its name, file name pattern, description and content."""
     for name, array in folder.arrays.items():
         dtype = array.dtype.newbyteorder("<")
         description = {"dtype": dtype.str, "shape": list(array.shape)}
-        yield name, name + ".{}.npy", description, partial(_npy_chunks, array, dtype)
+        yield name, name + ".{}.npy", description, partial(_iterate_npy, array, dtype)
     if folder.tensors:
-        # safetensors reads raw memory and would scramble a transposed or strided array.
+        # safetensors copies raw memory, which would scramble a transposed or strided array.
         plain = {
             name: np.asarray(tensor, dtype=tensor.dtype.newbyteorder("<"), order="C")
             for name, tensor in folder.tensors.items()
@@ -358,9 +358,9 @@ def _contents(
         yield _ROUTERS, _ROUTERS + ".{}.safetensors", {}, lambda: [safetensors.numpy.save(plain)]
 
 
-def _npy_chunks(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
-    """Yield the bytes of a C-ordered ``.npy`` file, without a copy of a C-ordered array."""
-    yield _npy_header(dtype, array.shape)
+def _iterate_npy(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
+    """Yield the bytes of a C-ordered ``.npy`` file. A C-ordered array is not copied."""
+    yield _make_npy_header(dtype, array.shape)
     rows = np.atleast_1d(array)
     step = max(1, _CHUNK * len(rows) // max(1, rows.nbytes))
     for start in range(0, len(rows), step):
@@ -369,8 +369,8 @@ def _npy_chunks(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
         release_pages(array)
 
 
-def _unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> bool:
-    """Whether the file of ``entry`` is intact on disk and holds exactly ``chunks``."""
+def _is_unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> bool:
+    """Whether the file of ``entry`` is on disk and holds exactly the bytes of ``chunks``."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
@@ -382,24 +382,24 @@ def _unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> bool
 
 
 def _write(root: Path, pattern: str, chunks: Iterable[Any]) -> dict[str, Any]:
-    """Write a file whose name has a piece of its checksum in the gap of the pattern."""
+    """Write a file. The pattern of its name is filled in with a part of the checksum."""
     digest, size = hashlib.sha256(), 0
 
-    def name() -> str:
+    def format_name() -> str:
         return pattern.format(digest.hexdigest()[:8])
 
-    with write_atomically(root, name) as file:
+    with write_atomically(root, format_name) as file:
         for chunk in chunks:
             file.write(chunk)
             digest.update(chunk)
         size = file.tell()
-    return {"file": name(), "bytes": size, "sha256": digest.hexdigest()}
+    return {"file": format_name(), "bytes": size, "sha256": digest.hexdigest()}
 
 
 def _sweep(root: Path) -> None:
-    """Remove our files that the current manifest does not name, also after a failed save."""
+    """Remove the files of irli that the current manifest does not name."""
     ours = [path for path in root.iterdir() if TEMPORARY.fullmatch(path.name)]
-    # A manifest that does not open may be repaired one day: then its data is left alone.
+    # If the manifest cannot be read, its data files are kept: it may still be repaired.
     with suppress(FormatError):
         named: set[str] = set()
         if (root / MANIFEST).exists():
@@ -411,7 +411,7 @@ def _sweep(root: Path) -> None:
 
 
 def _open_files(root: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str, BufferedReader]]:
-    """Open all data files of one manifest, starting over when a save has just replaced them."""
+    """Open all data files of one manifest. Start over if a save has just replaced them."""
     missing = ""
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(root)
@@ -422,16 +422,16 @@ def _open_files(root: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str,
             }
         except (FileNotFoundError, IsADirectoryError) as error:
             missing = Path(error.filename).name
-    raise _damaged(root, f"{missing} is missing")
+    raise _damage_error(root, f"{missing} is missing")
 
 
 def _check_content(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> None:
     size = os.fstat(file.fileno()).st_size
     if size != entry["bytes"]:
-        raise _damaged(root, f"{entry['file']} has {size} bytes instead of {entry['bytes']}")
+        raise _damage_error(root, f"{entry['file']} has {size} bytes instead of {entry['bytes']}")
     if verify:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-            raise _damaged(root, f"the content of {entry['file']} does not match its checksum")
+            raise _damage_error(root, f"the content of {entry['file']} does not match its checksum")
         file.seek(0)
 
 
@@ -439,15 +439,15 @@ def _read_tensors(root: Path, entry: dict[str, Any], file: BufferedReader) -> di
     try:
         return safetensors.numpy.load(file.read())
     except SafetensorError as error:
-        raise _damaged(root, f"{entry['file']} is not a safetensors file ({error})") from None
+        raise _damage_error(root, f"{entry['file']} is not a safetensors file ({error})") from None
 
 
 def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, mmap: bool) -> Array:
     dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-    header, count = _npy_header(dtype, shape), math.prod(shape)
-    # Comparing instead of parsing: no header can ask for pickle or for memory we do not expect.
+    header, count = _make_npy_header(dtype, shape), math.prod(shape)
+    # The header is compared, not parsed: no header can demand pickle or unexpected memory.
     if file.read(len(header)) != header or len(header) + count * dtype.itemsize != entry["bytes"]:
-        raise _damaged(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
+        raise _damage_error(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
     if mmap:
         return np.memmap(file, dtype=dtype, mode="r", offset=len(header), shape=shape)
     array = empty_at_line(shape, dtype)
@@ -455,8 +455,8 @@ def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, mmap: boo
     return array
 
 
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the header of ``.npy`` version 1.0, spelled here so that it is the same for ever."""
+def _make_npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return a ``.npy`` header of version 1.0. Written here so that its bytes never change."""
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape}).encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text

@@ -1,4 +1,4 @@
-"""The ids that users give to items, and filters over them."""
+"""The ids of items: converting rows to ids and back, and filters by id (`Deny`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irli.errors import InvalidParameter
 
 @dataclass(frozen=True)
 class Deny:
-    """A filter that lets every item through but these.
+    """A filter that allows every item except those with these ids.
 
     Examples
     --------
@@ -26,7 +26,7 @@ class Deny:
 
 
 class Ids:
-    """Names of the items: from rows to ids and back.
+    """The ids of all items, to convert rows to ids and back.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Ids:
 
     def __init__(self, values: NDArray[np.int64]) -> None:
         self.values = values.view()
-        self.values.flags.writeable = False  # as the kernels take it
+        self.values.flags.writeable = False  # kernels are compiled for read-only arrays
         plain = np.array_equal(values, np.arange(len(values)))
         self._order = None if plain else np.argsort(values)
 
@@ -53,13 +53,13 @@ class Ids:
         return np.where(rows >= 0, self.values[np.maximum(rows, 0)], -1)
 
     def rows(self, ids: Any) -> NDArray[np.int64]:
-        """Return the rows of those of `ids` that there are."""
+        """Return the rows of `ids`. Ids that the index does not have are left out."""
         wanted = as_array(ids, "filter")
         if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
             raise InvalidParameter(
                 "The 'filter' parameter must be a 1-D integer array of ids, a boolean array, or "
                 f"irli.Deny(ids). Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
-                "Pass the ids that fit gave to the items."
+                "Pass the ids that the items were fitted with."
             )
         wanted = wanted.astype(np.int64)
         if self._order is None:
@@ -70,10 +70,10 @@ class Ids:
         return there
 
     def allowed(self, filter: Any) -> NDArray[np.bool_]:
-        """Return what a filter says of each item (N,), or an empty array if it allows all.
+        """Return whether a filter allows each item (N,), or an empty array if it allows all.
 
-        Ids that the index does not have are passed over: a filter may come from a source that
-        knows more items.
+        Ids that the index does not have are ignored. A filter may come from a source with more
+        items.
         """
         if filter is None:
             return np.empty(0, dtype=bool)
@@ -89,6 +89,6 @@ class Ids:
         if values.shape != (len(self),):
             raise InvalidParameter(
                 f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
-                f"one for each item. Got shape {values.shape} instead. Or pass allowed ids."
+                f"one value for each item. Got shape {values.shape} instead. Or pass allowed ids."
             )
         return np.ascontiguousarray(values)

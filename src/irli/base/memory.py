@@ -1,4 +1,4 @@
-"""Memory: arrays that start at a cache line, read-only views, and pages of mapped files."""
+"""Arrays aligned to cache lines, read-only views, and releasing the pages of mapped files."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ LINE = 64  # bytes of a cache line
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written: mapped or not, kernels see one type."""
+    """Return a read-only view, so that kernels see one type for mapped and other arrays."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
 
 
 def empty_at_line(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Return an empty array that starts at a cache line, so that a wide load never reads two."""
+    """Return an empty array that starts at a cache line. A wide load then never reads two lines."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    room = np.empty(size + LINE, dtype=np.uint8)
-    start = -room.ctypes.data % LINE
-    array: NDArray[Any] = room[start : start + size].view(kind).reshape(shape)
+    buffer = np.empty(size + LINE, dtype=np.uint8)
+    start = -buffer.ctypes.data % LINE
+    array: NDArray[Any] = buffer[start : start + size].view(kind).reshape(shape)
     return array
 
 
 def align(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, copied only if it does not start at a cache line; a mapped file does."""
+    """Return the array, copied only if it does not start at a cache line. Mapped files do."""
     if array.ctypes.data % LINE == 0 and array.flags.c_contiguous:
         return array
     copy = empty_at_line(array.shape, array.dtype)
@@ -39,16 +39,16 @@ def align(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def to_kernel_fields(part: Any) -> dict[str, Any]:
-    """Return the fields of a named tuple as a dict, its arrays aligned and read-only."""
+    """Return the fields of a named tuple as a dict. Its arrays become aligned and read-only."""
     fields = part._asdict().items()
     return {n: read_only(align(v)) if isinstance(v, np.ndarray) else v for n, v in fields}
 
 
 def release_pages(array: Any) -> None:
-    """Give back the memory of a mapped file that is only read, or of a view of one.
+    """Give the pages of a read-only mapped file back to the system (madvise DONTNEED).
 
-    Pages that were read stay with the process until then. They come back when they are read again.
-    Nothing happens to other arrays.
+    Otherwise the pages that were read stay with the process. They are loaded again when they are
+    read again. A view of a mapped file is fine, too. Other arrays are left alone.
 
     Examples
     --------

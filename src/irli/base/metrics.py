@@ -1,4 +1,4 @@
-"""How good answers are, and how even loads are."""
+"""Quality measures: the recall of search results, and how even the bucket loads are."""
 
 from __future__ import annotations
 
@@ -10,78 +10,80 @@ from numpy.typing import ArrayLike, NDArray
 from irli.base.checks import check_int
 from irli.errors import InvalidParameter
 
-# Pairs of ids compared in one go: keeps the scratch memory at some megabytes.
+# Pairs of ids compared at a time. This limits the scratch memory to some megabytes.
 _BLOCK = 1 << 22
 
 
 def recall(found_ids: ArrayLike, true_ids: ArrayLike, k: int) -> float:
-    """Share of the `k` true items that are among the first `k` found (recall k@k).
+    """Return the share of the `k` true items that are among the first `k` found (recall k@k).
 
     Parameters
     ----------
     found_ids : int array of shape (n_queries, at least 0)
-        Answers, best first. Padding (-1) is never right, and an id counts once.
+        Search results, best first. Padding (-1) is never a hit, and an id counts once.
     true_ids : int array of shape (n_queries, at least k)
-        Exact answers, best first. Padding (-1) is not looked for.
+        Exact answers, best first. Padding (-1) is ignored.
 
     Examples
     --------
     >>> recall([[1, 2, -1], [4, 5, 6]], [[1, 2, 3], [4, 9, 8]], k=3)
     0.5
     """
-    found, true = _pair(found_ids, true_ids, k)
+    found, true = _check_answers(found_ids, true_ids, k)
     wanted = true >= 0
     total = int(wanted.sum())
     if total == 0:
-        raise _no_answers("true_ids")
+        raise _only_padding_error("true_ids")
     hits = 0
     rows = max(1, _BLOCK // max(1, k * found.shape[1]))
     for start in range(0, len(true), rows):
         block = slice(start, start + rows)
-        seen = (true[block, :, None] == found[block, None, :]).any(axis=2)
-        hits += int((seen & wanted[block]).sum())
+        matched = (true[block, :, None] == found[block, None, :]).any(axis=2)
+        hits += int((matched & wanted[block]).sum())
     return hits / total
 
 
 def recall_with_ties(
     found_distances: ArrayLike, true_distances: ArrayLike, k: int, tolerance: float = 1e-3
 ) -> float:
-    """Share of the first `k` answers that are no farther than the true k-th (as ann-benchmarks).
+    """Return the share of the first `k` results no farther than the true k-th (ann-benchmarks).
 
-    An item as near as the k-th true one is right, whichever of them the exact search has named.
+    Any item that is as near as the true k-th is a hit, even if the exact search named another one.
 
     Parameters
     ----------
     found_distances : array of shape (n_queries, at least 0)
-        Distances, smaller is nearer (negate inner products). Padding (not finite) is never right.
+        Distances, smaller is nearer (negate inner products). Padding (not finite) is never a hit.
     true_distances : array of shape (n_queries, at least k)
         Exact distances, nearest first, padded in the same way.
     tolerance : float
-        How much farther than the true k-th still counts as equal.
+        A distance up to this much larger than the true k-th counts as equal.
 
     Examples
     --------
     >>> recall_with_ties([[0.1, 0.2, 0.2]], [[0.1, 0.2, 0.2]], k=2)
     1.0
     """
-    found, true = _pair(found_distances, true_distances, k)
+    found, true = _check_answers(found_distances, true_distances, k)
     wanted = np.isfinite(true).sum(axis=1)
     if not wanted.any():
-        raise _no_answers("true_distances")
+        raise _only_padding_error("true_distances")
     farthest = np.where(np.isfinite(true), true, -np.inf).max(axis=1)
     near = np.isfinite(found) & (found <= farthest[:, None] + tolerance)
     return float(np.minimum(near.sum(axis=1), wanted).sum() / wanted.sum())
 
 
 def imbalance(loads: ArrayLike) -> float:
-    """How much more is scanned than with equal loads: B * sum(h^2) / sum(h)^2, 1 is perfect.
+    """Return how much more is scanned than with equal loads: B * sum(h^2) / sum(h)^2.
+
+    1 is perfect balance.
 
     Examples
     --------
     >>> imbalance([2, 2, 2]), imbalance([6, 0, 0])
     (1.0, 3.0)
     """
-    h = _loads(loads)
+    h = _check_loads(loads)
     total = h.sum()
     return float(h.size * (h @ h) / total**2) if total else 1.0
 
@@ -94,7 +96,7 @@ def load_summary(loads: ArrayLike) -> dict[str, float]:
     >>> load_summary([1, 3])["max_over_mean"]
     1.5
     """
-    h = _loads(loads)
+    h = _check_loads(loads)
     mean = float(h.mean())
     return {
         "mean": mean,
@@ -106,7 +108,7 @@ def load_summary(loads: ArrayLike) -> dict[str, float]:
     }
 
 
-def _pair(found: ArrayLike, true: ArrayLike, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _check_answers(found: ArrayLike, true: ArrayLike, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     k = check_int("k", k, at_least=1, owner="recall")
     f, t = np.atleast_2d(np.asarray(found)), np.atleast_2d(np.asarray(true))
     if f.ndim != 2 or t.ndim != 2 or len(f) != len(t):
@@ -122,7 +124,7 @@ def _pair(found: ArrayLike, true: ArrayLike, k: int) -> tuple[NDArray[Any], NDAr
     return f[:, :k], t[:, :k]
 
 
-def _loads(loads: ArrayLike) -> NDArray[np.float64]:
+def _check_loads(loads: ArrayLike) -> NDArray[np.float64]:
     h = np.asarray(loads, dtype=np.float64).ravel()
     if h.size == 0:
         raise InvalidParameter(
@@ -132,7 +134,7 @@ def _loads(loads: ArrayLike) -> NDArray[np.float64]:
     return h
 
 
-def _no_answers(name: str) -> InvalidParameter:
+def _only_padding_error(name: str) -> InvalidParameter:
     return InvalidParameter(
         f"The '{name}' parameter must hold at least one true answer. "
         "Got only padding instead. Check how it was computed."

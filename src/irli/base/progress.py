@@ -1,4 +1,4 @@
-"""Progress bars: off in the library unless asked for, on in the command line."""
+"""Progress bars and progress callbacks for long loops."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tqdm.auto import tqdm
 
 T = TypeVar("T")
 
-# False: silent; True: a bar on stderr; a function: called with (done, total, what)
+# False: silent. True: a bar on stderr. A function: called with (done, total, what).
 Progress = bool | Callable[[int, int, str], None]
 
 
 def track(things: Iterable[T], progress: Progress, what: str) -> Iterator[T]:
-    """Iterate over `things`, showing how far it has come.
+    """Iterate over `things` and report the progress.
 
     Examples
     --------

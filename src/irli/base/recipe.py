@@ -1,4 +1,4 @@
-"""Recipes: everything that decides how an index is learned, layout, checked and saved with it."""
+"""Recipes: the build settings (R, B, epochs, loss, ...), by name, checked, and chosen by size."""
 
 from __future__ import annotations
 
@@ -11,84 +11,93 @@ from typing import Any
 from irli.base.checks import check_bool, check_choice, check_float, check_int
 from irli.errors import InvalidParameter
 
-MOST_PIECES = 512  # their sums fit into 16 bits
-_CODED = 4096  # items from which on codes are worth it
-_LEAST_POINTS, _MOST_POINTS = 50_000, 200_000  # base vectors that are trained on
-_PAIRS = 10**11  # of such a vector and an item, between these
-_OFTEN = 2  # epochs between re-partitions
-_HUGE = 2_000_000  # items from which on re-partitions take longer than the training
-_ALL_LABELS = 2048  # up to so many labels, an output for each beats any index
+MOST_PIECES = 512  # the sum of this many table values fits into 16 bits
+_LEAST_CODED = 4096  # codes pay from this many items on
+_LEAST_POINTS, _MOST_POINTS = 50_000, 200_000  # bounds on the base vectors to train on
+_DISTANCES = 10**11  # exact distances to compute for them, within these bounds
+_REPARTITION_EVERY = 2  # epochs
+_HUGE = 2_000_000  # from this many items on, a re-partition takes longer than the training
+_MOST_ONE_PER_LABEL = 2048  # up to this many labels, one bucket for each label is best
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to learn. Make one with `recipe(name, **changes)`; None is filled in from the data.
+    """The settings of a build. Make one with `recipe(name, **changes)`.
 
     Attributes
     ----------
     repetitions : int
-        R, routers with a partition each.
+        R, the number of routers. Each has its own partition.
     buckets : int
-        B; 0 chooses by time (see `choose_buckets`).
+        B, the buckets of a partition. 0: chosen for the fastest search (see `choose_buckets`).
     start : {"kmeans", "hash", "one-per-item"}
-        The first partition: bounded k-means, a 2-universal hash (section 3.1), or a bucket for
-        every item alone, which stays so.
+        The first partition: bounded k-means, a 2-universal hash (section 3.1), or one bucket for
+        each item. The last is never re-partitioned.
     trunk : {"own", "shared"}
-        Whether each repetition has a network of its own, or all are heads on one.
+        Whether each repetition has its own network, or all are heads on one network.
     router : {"warm", "network"}
         Centroid scores plus a learned correction, or the paper's network with one hidden layer.
     linear : int
-        Linear features of a warm router, at most: its bottleneck.
+        The width of a warm router's linear part, at most.
     hidden : int
-        Features behind the ReLU.
+        The width of the hidden layer (ReLU).
     features : int
-        Sparse queries with more features than this are hashed to so many; 0: never.
+        Sparse queries with more features than this are hashed down to this many. 0: never.
     scoring : {"int8", "cascade", "full"}
-        Score buckets with weights of 8 bits, or most of them with the first few features only, or
-        all of them with all features in float32 (see `irli.engine.router`).
+        How a router scores buckets (see `irli.engine.router`). "int8": with 8-bit weights.
+        "cascade": most buckets with the first few features only. "full": all buckets with all
+        features, in float32.
     pieces : int or None
-        M, the pieces of an item's 4-bit code (see `irli.engine.pq`); 0: no codes, as for few items.
+        M, the pieces of an item's 4-bit code (see `irli.engine.pq`). 0: no codes. None: chosen
+        from the data, and 0 for few items.
     loss : {"softmax", "sigmoid-bce", "softmax-bce"}
-        Cross-entropy on the buckets of the relevant items, or the paper's binary cross-entropy over
-        "holds a relevant item" with a sigmoid (the authors' code) or a softmax (the text).
+        "softmax": cross-entropy on the buckets of the relevant items. The others are the paper's
+        binary cross-entropy over "the bucket holds a relevant item", with a sigmoid (the authors'
+        code) or a softmax (the paper's text).
     neighbors : int
-        Exact nearest neighbours that stand for relevance where none is given.
+        How many exact nearest neighbours are relevant to a query where no relevance is given.
     training_points : int
-        Base vectors that serve as training queries, at most; 0: by the number of items.
+        The most base vectors that serve as training queries. 0: chosen by the number of items.
     query_share : float
-        Share of given queries in training, where there are any; the rest are base vectors.
+        The share of given queries among the training queries. The rest are base vectors.
     mixed_queries : int
-        Training queries made between given ones, where their neighbours are computed.
+        Training queries made between given ones, where no relevance is given.
     noise : float
-        Standard deviation of the noise on training queries, relative to their length.
+        Standard deviation of the noise added to training queries, relative to their length.
     affinity : {"item", "queries", "both"}
-        Definition 2, f(item); Definition 1, the sum over the queries that want it; or their mix.
+        "item": Definition 2, f(item). "queries": Definition 1, the sum of f over the queries to
+        which the item is relevant. "both": a mix of them.
     probe_cut : float
-        Affinities count a probability p as p / (p + cut), the chance of being probed; 0: as p.
+        Affinity counts a probability p as p / (p + probe_cut), the chance that the bucket is
+        probed. 0: as p.
     normalize_affinity : bool
-        Divide affinities by the bucket's mean over all queries: a young network gives all items
-        the same few buckets.
+        Divide the affinity by the bucket's mean over all queries. Early in training, the network
+        prefers the same few buckets for all items.
     repartition : {"bounded", "least-loaded"}
-        Capacity-bounded best affinity, or the least loaded of the best `choices` (section 3.2).
+        "bounded": the bucket of highest affinity that has room. "least-loaded": the least loaded
+        of the best `choices` buckets (section 3.2).
     choices : int
-        K, the buckets that an item looks at first.
+        K, how many of its best buckets an item tries first.
     slack : float
-        No bucket holds more than ceil(slack * entries / B); only with "bounded".
+        A bucket holds at most ceil(slack * entries / B) items. Only with "bounded".
     buckets_per_item : int
-        1, or 2 to give each item a second bucket that complements the first.
+        1, or 2: each item gets a second bucket that complements the first.
     boost : bool
-        Later repetitions weight what the earlier ones missed.
-    epochs, repartition_every : int
-        Training epochs of each repetition, and how many lie between re-partitions; 0: two, or
-        half of them for so many items that a re-partition takes longer than the training.
+        Give pairs that earlier repetitions miss a larger weight in later ones.
+    epochs : int
+        Training epochs of each repetition.
+    repartition_every : int
+        Epochs between two re-partitions. 0: two, or half of all epochs from 2 million items on,
+        where a re-partition takes longer than the training.
     epoch_size : int
-        Training queries drawn in an epoch, and of many at most half; 0: each one once.
+        Training queries drawn in an epoch, but at most half of many. 0: every query once.
     stop_moved : float
-        Stop re-partitioning when a smaller share of the items moves.
+        Stop re-partitioning once a smaller share of the items moves.
     accept : {"validated", "always"}
-        Keep a re-partition only if validation recall at equal work does not fall, or always.
+        "validated": keep a re-partition only if the validation recall at equal work does not
+        fall. "always": keep every one.
     batch_size, learning_rate, seed
-        The usual.
+        As usual in training.
 
     Examples
     --------
@@ -135,7 +144,7 @@ class Recipe:
             check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
         if self.pieces is not None:
             check_int("pieces", self.pieces, at_least=0, at_most=MOST_PIECES, owner=_OWNER)
-        for field in _MAYBE:
+        for field in _COUNTS_OR_ZERO:
             check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
         check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
         check_int("seed", self.seed, at_least=0, at_most=2**31 - 1, owner=_OWNER)
@@ -165,7 +174,7 @@ class Recipe:
             )
 
     def resolve(self, items: int, dim: int) -> Recipe:
-        """Fill in what depends on the data, and check what the data bounds.
+        """Fill in the settings that depend on the data, and check that the others fit it.
 
         Examples
         --------
@@ -176,22 +185,22 @@ class Recipe:
         owner = f"a recipe for {items} items"
         check_int("buckets", buckets, at_most=items, owner=owner)
         named = RECIPES.get(self.name)
-        if named is None or self.choices != named.choices:  # asked for: then it must fit
+        if named is None or self.choices != named.choices:  # set by the user, so it must fit
             check_int("choices", self.choices, at_most=buckets, owner=f"{owner}, {buckets} buckets")
         return dataclasses.replace(
             self,
             buckets=buckets,
             training_points=self.training_points or choose_training_points(items),
             repartition_every=self.repartition_every
-            or (_OFTEN if items < _HUGE else max(1, self.epochs // 2)),
+            or (_REPARTITION_EVERY if items < _HUGE else max(1, self.epochs // 2)),
             linear=0 if self.router == "network" else min(self.linear, dim),
             choices=min(self.choices, buckets),
             buckets_per_item=min(self.buckets_per_item, buckets),
-            pieces=0 if self.pieces is None and items < _CODED else self.pieces,
+            pieces=0 if self.pieces is None and items < _LEAST_CODED else self.pieces,
         )
 
     def resolve_for_labels(self, labels: int) -> Recipe:
-        """Fill in what depends on the number of labels.
+        """Fill in the settings that depend on the number of labels.
 
         Examples
         --------
@@ -209,14 +218,14 @@ class Recipe:
                 f"affinity={self.affinity!r}. Start from recipe('labels') or ('paper-labels')."
             )
         chosen = self
-        if self.start == "kmeans" and self.buckets == 0 and labels <= _ALL_LABELS:
+        if self.start == "kmeans" and self.buckets == 0 and labels <= _MOST_ONE_PER_LABEL:
             named = RECIPES.get(self.name, self)
             few = {"repetitions": 1, "hidden": 2048, "loss": "sigmoid-bce", "epochs": 20}
             few |= {"batch_size": 256, "learning_rate": 4e-3}
-            unasked: dict[str, Any] = {
+            unchanged: dict[str, Any] = {
                 key: few[key] for key in few if getattr(self, key) == getattr(named, key)
             }
-            chosen = dataclasses.replace(self, start="one-per-item", **unasked)
+            chosen = dataclasses.replace(self, start="one-per-item", **unchanged)
         if chosen.start == "one-per-item":
             chosen = dataclasses.replace(chosen, buckets=labels)
         buckets = chosen.buckets or min(labels, int(5 * labels**0.5))
@@ -240,7 +249,7 @@ _COUNTS = (
     "epochs",
     "batch_size",
 )
-_MAYBE = (
+_COUNTS_OR_ZERO = (
     "buckets",
     "epoch_size",
     "mixed_queries",
@@ -262,7 +271,7 @@ _CHOICES = {
 
 RECIPES = {
     "default": Recipe(),
-    # Section 5.2 and the authors' code: hash start, plain network, least loaded of 10 buckets.
+    # Section 5.2 and the authors' code: start from a hash, least loaded of 10 buckets.
     "paper": Recipe(
         name="paper",
         repetitions=32,
@@ -291,7 +300,7 @@ RECIPES = {
         batch_size=256,
         learning_rate=1e-3,
     ),
-    # Items without vectors: heads on one trunk, no point of their own to ask the router about.
+    # Labels have no vectors, so the router cannot score them: affinity comes from the queries.
     "labels": Recipe(
         name="labels",
         repetitions=4,
@@ -315,7 +324,7 @@ RECIPES = {
         batch_size=128,
     ),
 }
-# The paper's way with labels (section 5.1): as for vectors, but the rows speak for the labels.
+# The paper's settings for labels (section 5.1). Affinity comes from the rows that have the label.
 RECIPES["paper-labels"] = dataclasses.replace(
     RECIPES["paper"], name="paper-labels", repetitions=16, affinity="queries"
 )
@@ -342,28 +351,28 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
 
 
 def as_recipe(given: str | Recipe) -> Recipe:
-    """Return a recipe that may be given by its name."""
+    """Return a recipe. It may be given by its name."""
     return given if isinstance(given, Recipe) else recipe(given)
 
 
 def choose_training_points(items: int) -> int:
-    """Choose how many base vectors are trained on: finding their neighbours takes n N distances.
+    """Choose how many base vectors to train on. Finding the neighbours of n takes n N distances.
 
     Examples
     --------
     >>> [choose_training_points(items) for items in (390_000, 1_000_000, 100_000_000)]
     [200000, 100000, 50000]
     """
-    return max(_LEAST_POINTS, min(_MOST_POINTS, _PAIRS // items))
+    return max(_LEAST_POINTS, min(_MOST_POINTS, _DISTANCES // items))
 
 
 def choose_buckets(items: int) -> int:
     """Choose B, rounded down to a power of two, for the fastest search.
 
-    Scoring a bucket takes about as long as reading the code of an item. So routing costs c B and
-    scanning p N / B for p probes, and their sum is least where both are equal: at B in proportion
-    to sqrt(N). Below 16 items a bucket the router has too few examples of each. Measured on 60k to
-    390k items of 50 to 784 dimensions.
+    Scoring a bucket takes about as long as reading the code of an item. With p probes, routing
+    costs c B and scanning costs p N / B. Their sum is smallest where both are equal, so B grows as
+    sqrt(N). With fewer than 16 items in a bucket, the router has too few examples of each bucket.
+    Measured on 60k to 390k items of 50 to 784 dimensions.
 
     Examples
     --------

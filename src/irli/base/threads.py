@@ -1,4 +1,4 @@
-"""Threads of our own over kernels that release the GIL, and scratch memory for each."""
+"""The number of threads, running jobs on them, and a pool of scratch memory (`Pool`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from irli.errors import InvalidParameter
 
 T = TypeVar("T")
 
-_PARTS = 4  # of a batch for each thread: the last thread waits for a quarter at most
+_PARTS_PER_THREAD = 4  # no thread waits for more than a quarter of another's share
 
 _lock = Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -22,7 +22,7 @@ _default: int | None = None
 
 
 def set_threads(threads: int | None) -> None:
-    """Set how many threads to use where a call does not say; -1 is one for each core.
+    """Set the default number of threads. -1: one for each core.
 
     None goes back to the environment variable IRLI_NUM_THREADS, or without it to one for each core.
     """
@@ -33,7 +33,7 @@ def set_threads(threads: int | None) -> None:
 
 
 def thread_count(threads: int | None) -> int:
-    """Return the number of threads to use; -1 is one for each core.
+    """Return the number of threads to use. None: the default. -1: one for each core.
 
     Examples
     --------
@@ -41,27 +41,27 @@ def thread_count(threads: int | None) -> int:
     3
     """
     if threads is None:
-        threads = _default or _from_environment() or -1
+        threads = _default or _read_environment() or -1
     if threads == -1:
         affinity = hasattr(os, "sched_getaffinity")
         return len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
     return check_int("threads", threads, at_least=1)
 
 
-def _from_environment() -> int | None:
+def _read_environment() -> int | None:
     text = os.environ.get("IRLI_NUM_THREADS")
     if text is None:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if text != "-1" and not (text.isdecimal() and int(text) > 0):
         raise InvalidParameter(
-            "The environment variable IRLI_NUM_THREADS must be a number of threads, 1 or more. "
-            f"Got {text!r} instead. Unset it to use every core."
+            "The environment variable IRLI_NUM_THREADS must be a number of threads, 1 or more, or "
+            f"-1 for one on each core. Got {text!r} instead. Unset it to use every core."
         )
     return int(text)
 
 
 def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run `jobs`, `threads` at a time, and wait for them."""
+    """Run `jobs`, `threads` at a time, and wait for all of them."""
     if threads == 1 or len(jobs) == 1:
         for job in jobs:
             job()
@@ -76,8 +76,8 @@ def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
                 return
             job()
 
-    # The caller is one of the threads, so that searches from many threads never wait for a place.
-    others = [_shared_pool().submit(work) for _ in range(min(threads, len(jobs)) - 1)]
+    # The calling thread works, too. So a search proceeds even if others occupy the whole pool.
+    others = [_get_pool().submit(work) for _ in range(min(threads, len(jobs)) - 1)]
     try:
         work()
     finally:
@@ -87,19 +87,19 @@ def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
 
 
 def split_batch(count: int, threads: int, block: int) -> list[slice]:
-    """Cut a batch into parts of whole blocks: a few for each thread, so that none waits long.
+    """Cut a batch into parts of whole blocks: several for each thread, to balance the work.
 
     Examples
     --------
     >>> split_batch(20, threads=1, block=8)
     [slice(0, 24, None)]
     """
-    parts = 1 if threads == 1 else threads * _PARTS
+    parts = 1 if threads == 1 else threads * _PARTS_PER_THREAD
     step = block * max(1, -(-count // (block * parts)))
     return [slice(start, start + step) for start in range(0, count, step)]
 
 
-def _shared_pool() -> ThreadPoolExecutor:
+def _get_pool() -> ThreadPoolExecutor:
     global _pool
     with _lock:
         if _pool is None:
@@ -109,7 +109,7 @@ def _shared_pool() -> ThreadPoolExecutor:
 
 
 def _forget_pool() -> None:
-    """A forked child has the pool's queue but none of its threads."""
+    """Drop the pool in a forked child, which has none of the pool's threads."""
     global _pool, _lock
     _pool, _lock = None, Lock()
 
@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Pool(Generic[T]):
-    """Scratch memory: made when needed, borrowed by one thread at a time.
+    """A pool of scratch memory. Each piece is made on demand and used by one thread at a time.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class Pool(Generic[T]):
         self._idle: deque[T] = deque(maxlen=2 * (os.cpu_count() or 1))
 
     def borrow(self) -> _Borrowed[T]:
-        """Return a context that lends one piece to one thread."""
+        """Return a context manager that takes one piece from the pool and puts it back."""
         return _Borrowed(self)
 
 

@@ -1,4 +1,4 @@
-"""Names for the types that all rooms share."""
+"""Type aliases that all packages share."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Readers and writers for the file formats that vector data sets come in.
+"""Read and write files of vectors and ground truth: .npy, .fvecs, .fbin, HDF5 and others.
 
 ========================  =====================================================================
 `.npy`                    NumPy
-`.fvecs .ivecs .bvecs`    TEXMEX: in each row its dimension (int32) and then its values
+`.fvecs .ivecs .bvecs`    TEXMEX: each row is its dimension (int32) followed by its values
 `.fbin .u8bin .i8bin      big-ann-benchmarks: number of rows and dimension (uint32), then all
 .ibin`                    values
 `.hdf5 .h5`               ann-benchmarks: named arrays
 ========================  =====================================================================
 
-All but HDF5 are memory-mapped: reading costs no memory until the values are used.
+All formats but HDF5 are memory-mapped: they take no memory until the values are used.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BIN_DTYPES: dict[str, np.dtype[Any]] = {
     ".ibin": np.dtype("<i4"),
 }
 HDF5 = (".hdf5", ".h5")
-METRIC_OF = {name: name for name in METRICS} | ALIASES  # as the attribute 'distance' may say
+METRIC_OF = {name: name for name in METRICS} | ALIASES  # by the attribute 'distance' of HDF5 files
 
 
 class AnnBenchmark(NamedTuple):
-    """A data set with queries and their exact answers.
+    """A data set of ann-benchmarks: base vectors, queries and their exact neighbours.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class AnnBenchmark(NamedTuple):
     neighbors : int array of shape (n_queries, j)
         Rows of `train`, nearest first.
     distances : array of shape (n_queries, j)
-        As stored; note that ann-benchmarks takes the root for "l2", where irli does not.
+        As stored. For "l2" ann-benchmarks takes the square root, and irli does not.
     metric : str
         "l2", "cosine" or "ip".
     """
@@ -65,12 +65,12 @@ class AnnBenchmark(NamedTuple):
 
 
 def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
-    """Return the array of shape (n, d) in a file; its extension says which format it has.
+    """Return the array of shape (n, d) in a file. The extension of the file names the format.
 
     Parameters
     ----------
     key : str, optional
-        Which array of an HDF5 file, "train" unless told otherwise.
+        The name of the array in an HDF5 file. The default is "train".
 
     Examples
     --------
@@ -81,11 +81,11 @@ def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
     array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    file = _existing(path)
+    file = _check_file(path)
     kind = check_choice("extension of the path", file.suffix, (".npy", *_VECS, *BIN_DTYPES, *HDF5))
     if kind in HDF5:
         with _open_hdf5(file) as arrays:
-            return _stored(file, arrays, key or "train")
+            return _read_array(file, arrays, key or "train")
     if key is not None:
         raise InvalidParameter(
             f"The 'key' parameter must be None for {kind} files, which hold one array. "
@@ -99,7 +99,7 @@ def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
 def write_vectors(path: StrPath, x: ArrayLike) -> None:
     """Write an array of shape (n, d) in the format that the extension names (all but HDF5).
 
-    Integer formats refuse values that they cannot hold; `.npy` keeps the dtype.
+    A value that an integer format cannot hold raises an error. `.npy` keeps the dtype.
 
     Examples
     --------
@@ -120,10 +120,10 @@ def write_vectors(path: StrPath, x: ArrayLike) -> None:
         np.save(file, array)
         return
     dtype = _VECS[kind] if kind in _VECS else BIN_DTYPES[kind]
-    array = _fitted(array, dtype, kind)
+    array = _cast_exactly(array, dtype, kind)
     with file.open("wb") as out:
         if kind in _VECS:
-            rows = np.empty(len(array), dtype=_vecs_row(array.shape[1], dtype))
+            rows = np.empty(len(array), dtype=_make_vecs_dtype(array.shape[1], dtype))
             rows["dim"] = array.shape[1]
             rows["values"] = array
             out.write(rows.tobytes())
@@ -133,12 +133,12 @@ def write_vectors(path: StrPath, x: ArrayLike) -> None:
 
 
 def read_ground_truth(path: StrPath) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
-    """Return exact answers: ids of shape (n_queries, k), and distances where the file has them.
+    """Return the exact neighbours of queries: ids (n_queries, k), and distances if there are any.
 
-    `.ivecs` and `.npy` files hold ids only. Any other is taken for the layout of
-    big-ann-benchmarks: two uint32 (n_queries, k), int32 ids, and mostly float32 distances.
+    `.ivecs` and `.npy` files hold ids only. Any other file is read as big-ann-benchmarks writes
+    it: two uint32 (n_queries, k), int32 ids, and then float32 distances, which may be missing.
     """
-    file = _existing(path)
+    file = _check_file(path)
     if file.suffix in (".ivecs", ".npy"):
         ids = read_vectors(file)
         if ids.dtype.kind not in "iu":
@@ -147,13 +147,13 @@ def read_ground_truth(path: StrPath) -> tuple[NDArray[Any], NDArray[np.float32] 
                 f"It holds {ids.dtype} instead. Check that it is not the file of the vectors."
             )
         return ids, None
-    n, k = _bin_header(file)
+    n, k = _read_bin_header(file)
     size = file.stat().st_size
     part = 4 * n * k
     if size not in (8 + part, 8 + 2 * part):
         raise FormatError(
-            f"{file} says that it holds answers of shape ({n}, {k}), so it must have {8 + part} "
-            f"bytes, or {8 + 2 * part} with distances. It has {size} instead. Fetch it anew."
+            f"The header of {file} says shape ({n}, {k}), so it must have {8 + part} "
+            f"bytes, or {8 + 2 * part} with distances. It has {size} instead. Download it again."
         )
     ids = np.memmap(file, dtype="<i4", mode="r", offset=8, shape=(n, k))
     if size == 8 + part:
@@ -162,25 +162,25 @@ def read_ground_truth(path: StrPath) -> tuple[NDArray[Any], NDArray[np.float32] 
 
 
 def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
-    """Return an ann-benchmarks HDF5 file with one of its sets of queries.
+    """Read an ann-benchmarks HDF5 file with one of its sets of queries.
 
     Parameters
     ----------
     queries : str
-        "test", or a further set beside it: "test_ood" is read with "neighbors_ood" and
+        The name of the set: "test", or another one. "test_ood" is read with "neighbors_ood" and
         "distances_ood".
     """
-    file = _existing(path)
+    file = _check_file(path)
     check_choice("extension of the path", file.suffix, HDF5)
     with _open_hdf5(file) as arrays:
         check_choice("queries", queries, [key for key in arrays if key.startswith("test")])
         suffix = queries.removeprefix("test")
-        metric = _stored_metric(file, arrays)
+        metric = _read_metric(file, arrays)
         data = AnnBenchmark(
-            train=_stored(file, arrays, "train"),
-            test=_stored(file, arrays, queries),
-            neighbors=_stored(file, arrays, "neighbors" + suffix),
-            distances=_stored(file, arrays, "distances" + suffix),
+            train=_read_array(file, arrays, "train"),
+            test=_read_array(file, arrays, queries),
+            neighbors=_read_array(file, arrays, "neighbors" + suffix),
+            distances=_read_array(file, arrays, "distances" + suffix),
             metric=metric,
         )
     _check_agreement(file, data)
@@ -188,26 +188,27 @@ def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
 
 
 def read_hdf5_metric(path: StrPath) -> str:
-    """Return the metric that an HDF5 file of ann-benchmarks names; "l2" for any other file."""
-    file = _existing(path)
+    """Return the metric that an HDF5 file of ann-benchmarks names, and "l2" for other files."""
+    file = _check_file(path)
     if file.suffix not in HDF5:
         return "l2"
     with _open_hdf5(file) as arrays:
-        return _stored_metric(file, arrays)
+        return _read_metric(file, arrays)
 
 
-def _stored_metric(file: Path, arrays: Any) -> str:
+def _read_metric(file: Path, arrays: Any) -> str:
     distance = str(arrays.attrs.get("distance"))
     if distance not in METRIC_OF:
         raise FormatError(
             f"{file} must have an attribute 'distance' that is one of "
             f"{', '.join(map(repr, METRIC_OF))}. It has {distance!r} instead. "
-            "Name the metric, or read its arrays one by one with read_vectors(path, key=...)."
+            "Read its arrays one by one with read_vectors(path, key=...), or give irli build a "
+            "--metric."
         )
     return METRIC_OF[distance]
 
 
-def _existing(path: StrPath) -> Path:
+def _check_file(path: StrPath) -> Path:
     file = Path(path)
     if not file.is_file():
         got = "a folder" if file.is_dir() else "nothing"
@@ -224,7 +225,7 @@ def _read_npy(file: Path) -> NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(
             f"{file} must be a whole .npy file of numbers. It cannot be read: {error}. "
-            "Write it anew with numpy.save."
+            "Write it again with numpy.save."
         ) from error
     if array.ndim != 2:
         raise FormatError(
@@ -244,49 +245,49 @@ def _read_vecs(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise FormatError(
             f"{file} must be whole rows of a dimension (int32) and as many {dtype.name} values. "
             f"Its first dimension is {dim} and its size {size} bytes. "
-            "It is truncated or of another format: fetch it anew or rename it."
+            "It is truncated or in another format. Download it again or rename it."
         )
-    rows = np.memmap(file, dtype=_vecs_row(dim, dtype), mode="r")
+    rows = np.memmap(file, dtype=_make_vecs_dtype(dim, dtype), mode="r")
     wrong = rows["dim"] != dim
     if wrong.any():
         row = int(np.argmax(wrong))
         raise FormatError(
             f"{file} must have the same dimension in each row. Row 0 has {dim} and row {row} has "
-            f"{rows['dim'][row]} instead. It is damaged or of another format."
+            f"{rows['dim'][row]} instead. It is damaged or in another format."
         )
     values: NDArray[Any] = rows["values"]
     return values
 
 
 def _read_bin(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    n, dim = _bin_header(file)
+    n, dim = _read_bin_header(file)
     size, expected = file.stat().st_size, 8 + n * dim * dtype.itemsize
     if size != expected:
         raise FormatError(
-            f"{file} says that it holds {dtype.name} values of shape ({n}, {dim}), so it must "
-            f"have {expected} bytes. It has {size} instead. Fetch it anew, or use "
-            "read_ground_truth if it holds answers."
+            f"The header of {file} says shape ({n}, {dim}), so with {dtype.name} values it must "
+            f"have {expected} bytes. It has {size} instead. Download it again, or use "
+            "read_ground_truth if it holds exact neighbours."
         )
     return np.memmap(file, dtype=dtype, mode="r", offset=8, shape=(n, dim))
 
 
-def _bin_header(file: Path) -> tuple[int, int]:
+def _read_bin_header(file: Path) -> tuple[int, int]:
     header = np.fromfile(file, dtype="<u4", count=2)
     if len(header) < 2 or not header.all():
         raise FormatError(
             f"{file} must start with two uint32 above 0, the number of rows and the dimension. "
-            f"It starts with {header.tolist()} instead. It is empty, damaged or of another format."
+            f"It starts with {header.tolist()} instead. It is empty, damaged or in another format."
         )
     return int(header[0]), int(header[1])
 
 
-def _vecs_row(dim: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _make_vecs_dtype(dim: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([("dim", "<i4"), ("values", dtype, (dim,))])
 
 
-def _fitted(array: NDArray[Any], dtype: np.dtype[Any], kind: str) -> NDArray[Any]:
+def _cast_exactly(array: NDArray[Any], dtype: np.dtype[Any], kind: str) -> NDArray[Any]:
     """Return `array` as `dtype`; only rounding to float32 may change its values."""
-    # A value that does not fit makes a warning of its own; the comparison below names it.
+    # NumPy warns about a value that does not fit. The comparison below reports it instead.
     with np.errstate(invalid="ignore", over="ignore"):
         fitted = array.astype(dtype)
     if dtype.kind == "f":
@@ -304,7 +305,7 @@ def _fitted(array: NDArray[Any], dtype: np.dtype[Any], kind: str) -> NDArray[Any
 @contextmanager
 def _open_hdf5(file: Path) -> Iterator[Any]:
     try:
-        import h5py  # here, since it slows down the start of a process that only searches
+        import h5py  # imported here because it slows down the start of every process
     except ModuleNotFoundError as error:
         raise MissingDependency(
             f"Reading {file} needs h5py, which is not installed. "
@@ -316,11 +317,11 @@ def _open_hdf5(file: Path) -> Iterator[Any]:
             yield arrays
     except OSError as error:
         raise FormatError(
-            f"{file} must be a whole HDF5 file. It cannot be read: {error}. Fetch it anew."
+            f"{file} must be a whole HDF5 file. It cannot be read: {error}. Download it again."
         ) from error
 
 
-def _stored(file: Path, arrays: Mapping[str, Any], key: str) -> NDArray[Any]:
+def _read_array(file: Path, arrays: Mapping[str, Any], key: str) -> NDArray[Any]:
     if key not in arrays:
         raise FormatError(
             f"{file} must hold an array '{key}'. It holds {', '.join(sorted(arrays)) or 'none'} "
@@ -337,20 +338,20 @@ def _stored(file: Path, arrays: Mapping[str, Any], key: str) -> NDArray[Any]:
 
 
 def _check_agreement(file: Path, data: AnnBenchmark) -> None:
-    """Raise unless queries, base and answers belong together."""
+    """Raise unless the shapes of base vectors, queries and neighbours agree."""
     train, test, neighbors, distances, _ = data
     if train.shape[1] != test.shape[1]:
         raise FormatError(
             f"{file} must hold base vectors and queries of one dimension. "
-            f"It holds {train.shape[1]} and {test.shape[1]} instead. Fetch it anew."
+            f"It holds {train.shape[1]} and {test.shape[1]} instead. Download it again."
         )
     if len(neighbors) != len(test) or neighbors.shape != distances.shape:
         raise FormatError(
-            f"{file} must hold answers to each of its {len(test)} queries. It holds neighbours of "
-            f"shape {neighbors.shape} and distances of {distances.shape} instead. Fetch it anew."
+            f"{file} must hold neighbours and distances for each of its {len(test)} queries. "
+            f"It has shapes {neighbors.shape} and {distances.shape} instead. Download it again."
         )
     if neighbors.size and neighbors.max() >= len(train):
         raise FormatError(
             f"{file} must hold neighbours among its {len(train)} base vectors. "
-            f"It holds number {neighbors.max()} instead. Fetch it anew."
+            f"It holds number {neighbors.max()} instead. Download it again."
         )

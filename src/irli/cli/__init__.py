@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: `irli build`, `search`, `eval`, `tune`, `info`, `plan` and `labels`."""
 
 from irli.cli.app import main
 

@@ -1,7 +1,7 @@
-"""The command `irli`: its subcommands are imported only when they are run.
+"""The program `irli`: list the commands, import a command when it runs, and report errors.
 
-So `irli --help` answers at once. `irli.cli.vectors`, `irli.cli.labels` and `irli.cli.plan` have the
-commands. To add one: write it there, and list it in `COMMANDS`.
+Importing commands late lets `irli --help` answer at once. The commands are in `irli.cli.vectors`,
+`irli.cli.labels` and `irli.cli.plan`. To add one, write it there and list it in `COMMANDS`.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typer.core import TyperGroup
 import irli
 from irli.errors import IrliError
 
-_SILENT = logging.NullHandler()  # the commands say themselves what the library logs
-# Which click typer uses, its own or the installed one, depends on its version.
+_SILENT = logging.NullHandler()  # commands print their own output instead of the library's logs
+# Depending on its version, typer uses the installed click or its own copy.
 _UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 
 class Command(NamedTuple):
-    """Where a command is, and the line that `irli --help` shows for it."""
+    """The module of a command, and its line in `irli --help`."""
 
     module: str
     help: str
 
 
 COMMANDS = {
-    "build": Command("vectors", "Learn an index over the vectors of a file."),
-    "search": Command("vectors", "Find the nearest items of the queries in a file."),
-    "eval": Command("vectors", "Measure recall, work and speed of an index."),
+    "build": Command("vectors", "Build an index of the vectors in a file."),
+    "search": Command("vectors", "Find the nearest items of each query in a file."),
+    "eval": Command("vectors", "Measure the recall, work and speed of an index."),
     "tune": Command("vectors", "Find the fastest search that reaches a recall."),
-    "info": Command("vectors", "Show what an index holds and how it was learned."),
-    "plan": Command("plan", "Predict build time, memory and speed of a cluster."),
-    "labels": Command("labels", "Labels for rows of features or for texts."),
+    "info": Command("vectors", "Show the contents and the training history of an index."),
+    "plan": Command("plan", "Predict build time, memory and speed on a cluster."),
+    "labels": Command("labels", "Learn and predict labels of feature rows or texts."),
 }
 
 
 class LazyCommands(TyperGroup):
-    """A group of commands whose modules are imported when they are run."""
+    """A group of commands that imports the module of a command when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -75,7 +75,7 @@ def irli_command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; a user's mistake is one line on stderr."""
+    """Run a command and return its exit code. Errors of the user print one line to stderr."""
     logging.getLogger("irli").addHandler(_SILENT)
     command: Any = typer.main.get_command(app)
     try:

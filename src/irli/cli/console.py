@@ -1,4 +1,4 @@
-"""What the command line reads and prints."""
+"""Helpers of all commands: read inputs, time searches, format results as text or JSON."""
 
 from __future__ import annotations
 
@@ -18,36 +18,46 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
-from irli.base.folder import LABELS, SHARDS, VECTORS, Folder, read_folder, read_manifest
+from irli.base.folder import (
+    LABEL_SHARDS,
+    LABELS,
+    SHARDS,
+    VECTORS,
+    Folder,
+    claim,
+    read_folder,
+    read_manifest,
+)
 from irli.base.metrics import recall as recall_at
-from irli.base.recipe import Recipe
+from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
 from irli.vectors.index import SearchResult, VectorIndex
 from irli.vectors.tune import TuneResult
 
-_SHOWN = 5  # queries whose answers are printed
-_REPEATS = 3  # of a timing
+_SHOWN = 5  # queries whose results are printed
+_REPEATS = 3  # timings, of which the shortest counts
 _COMMANDS = {
     VECTORS: "irli search, irli eval or irli tune",
     SHARDS: "irli search, irli eval or irli tune",
     LABELS: "irli labels predict or irli labels eval",
+    LABEL_SHARDS: "irli info, or irli.load in Python",
 }
 
 Values = dict[str, Any]
-_READ: dict[Any, Callable[[str], Any]] = {
-    bool: {"true": True, "false": False}.__getitem__,
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
     int: int,
     float: float,
     str: str,
 }
 AnyVectors = VectorIndex | ShardedIndex
 
-# What commands of both kinds of index take.
-Index = Annotated[Path, Argument(help="Folder of an index.")]
-Threads = Annotated[int | None, Option(help="Threads; -1 or nothing: one for each core.")]
-K = Annotated[int, Option("--k", "-k", min=1, help="Neighbours of each query.")]
+# Arguments and options of several commands.
+Index = Annotated[Path, Argument(help="Index folder.")]
+Threads = Annotated[int | None, Option(help="Number of threads. Default, or -1: one per core.")]
+K = Annotated[int, Option("--k", "-k", min=1, help="Number of neighbours per query.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 
 
@@ -55,7 +65,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 
 
 def read_index(path: Path, kind: str) -> Folder:
-    """Return the folder of an index that must be of one kind."""
+    """Return the folder of an index, which must be of this kind."""
     folder = read_folder(path)
     if folder.kind != kind:
         known = _COMMANDS.get(folder.kind)
@@ -67,23 +77,23 @@ def read_index(path: Path, kind: str) -> Folder:
 
 
 def open_vectors(path: Path) -> AnyVectors:
-    """Open an index of vectors, in one piece or in shards."""
+    """Open a vector index, sharded or not."""
     if read_manifest(path)["kind"] == SHARDS:
         return ShardedIndex.load(path)
     return VectorIndex.from_folder(read_index(path, VECTORS))
 
 
 def read_settings(pairs: list[str]) -> Values:
-    """Return changes of a recipe, each of the type that its setting has."""
+    """Return the settings in KEY=VALUE pairs, each converted to the type of its setting."""
     hints, changes = get_type_hints(Recipe), {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        # A setting that may be None is given by a value of its other type.
+        # If a setting may be None, the value has its other type.
         kinds = [
-            kind for kind in get_args(hints.get(key)) or [hints.get(key, str)] if kind in _READ
+            kind for kind in get_args(hints.get(key)) or [hints.get(key, str)] if kind in _PARSERS
         ]
         try:
-            changes[key] = _READ[kinds[0]](text)  # the recipe refuses settings that it has not
+            changes[key] = _PARSERS[kinds[0]](text)  # the recipe rejects unknown settings
         except (KeyError, ValueError):
             equals = ""
         if not equals:
@@ -94,7 +104,19 @@ def read_settings(pairs: list[str]) -> Values:
     return changes
 
 
-def at_most_one(**options: Any) -> None:
+def read_recipe(name: str, settings: list[str] | None, seed: int | None = None) -> Recipe:
+    """Return a named recipe, changed by --set and --seed."""
+    changes = read_settings(settings or [])
+    return recipe(name, **(changes if seed is None else changes | {"seed": seed}))
+
+
+def claim_output(out: Path) -> None:
+    """Fail before any work if the output folder holds something other than an index."""
+    if out.exists():
+        claim(out)
+
+
+def check_at_most_one(**options: Any) -> None:
     if all(value is not None for value in options.values()):
         names = " and ".join(f"--{name}" for name in options)
         raise InvalidParameter(f"Only one of {names} may be given. Got both. Leave out one.")
@@ -105,18 +127,18 @@ def read_queries(path: Path, key: str | None) -> NDArray[Any]:
 
 
 @contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
+def _translate_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, EOFError, BadZipFile) as error:
         raise FormatError(
-            f"{path} must be {what}. It cannot be read: {error}. Write it anew."
+            f"{path} must be {what}. It cannot be read: {error}. Write it again."
         ) from error
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """Return an array of any shape: ids or a mask."""
-    with _reading(path, "a whole .npy file of numbers"), path.open("rb") as file:
+    """Return an array of any shape, such as ids or a mask."""
+    with _translate_errors(path, "a whole .npy file of numbers"), path.open("rb") as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return array
 
@@ -124,41 +146,41 @@ def read_npy(path: Path) -> NDArray[Any]:
 def read_relevance(path: Path) -> Any:
     if path.suffix != ".npz":
         return read_ground_truth(path)[0]
-    with _reading(path, "a file of scipy.sparse.save_npz"):
+    with _translate_errors(path, "a file written by scipy.sparse.save_npz"):
         return sp.load_npz(path)
 
 
 def read_test(
     data: Path | None, queries: str, queries_file: Path | None, truth: Path | None, items: int
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return queries and the rows of their true neighbours, None where these are unknown."""
+    """Return queries and the rows of their true neighbours, or None if these are unknown."""
     rows: NDArray[Any] | None = None
     if data is not None and queries_file is None and truth is None:
-        asked = read_vectors(data, queries)
+        vectors = read_vectors(data, queries)
         with suppress(FormatError):
             rows = read_vectors(data, "neighbors" + queries.removeprefix("test"))
-        # An index over a part of the file has other neighbours.
-        return asked, rows if rows is not None and rows.max(initial=0) < items else None
+        # An index of a part of the file has other true neighbours.
+        return vectors, rows if rows is not None and rows.max(initial=0) < items else None
     if data is not None or queries_file is None:
         raise InvalidParameter(
             "The queries must come either from an HDF5 file, or from --queries-file with or "
             "without --truth. Got neither or both. Write: irli eval INDEX DATA.hdf5"
         )
-    asked = read_vectors(queries_file)
+    vectors = read_vectors(queries_file)
     if truth is not None:
         rows = read_ground_truth(truth)[0]
-        if len(rows) != len(asked) or rows.max(initial=0) >= items:
+        if len(rows) != len(vectors) or rows.max(initial=0) >= items:
             raise InvalidParameter(
-                f"The --truth option must name, for each of {len(asked)} queries, rows among "
+                f"The --truth option must name, for each of {len(vectors)} queries, rows among "
                 f"{items} items. Got rows up to {rows.max(initial=0)} for {len(rows)} queries "
                 "instead. Leave it out to compute the true neighbours."
             )
-    return asked, rows
+    return vectors, rows
 
 
 def read_sweep(probes: str | None, threshold: str | None) -> list[Values]:
-    """Return the parameters to compare: those named, or one empty choice for the defaults."""
-    at_most_one(probes=probes, threshold=threshold)
+    """Return the search parameters to compare. Without options, these are the defaults alone."""
+    check_at_most_one(probes=probes, threshold=threshold)
     try:
         if probes is not None:
             return [{"probes": int(value)} for value in probes.split(",")]
@@ -166,18 +188,18 @@ def read_sweep(probes: str | None, threshold: str | None) -> list[Values]:
             return [{"threshold": float(value)} for value in threshold.split(",")]
     except ValueError:
         raise InvalidParameter(
-            "The values to compare must be numbers with commas between them. "
+            "The values to compare must be numbers, separated by commas. "
             f"Got '{probes or threshold}' instead. Write for example: --probes 1,2,4"
         ) from None
     return [{}]
 
 
-# --- working -----------------------------------------------------------------------------------
+# --- running -----------------------------------------------------------------------------------
 
 
 @contextmanager
-def resumable(out: Path) -> Iterator[Path]:
-    """Keep finished repetitions beside `out` until the index is there."""
+def keep_checkpoint(out: Path) -> Iterator[Path]:
+    """Yield a checkpoint folder beside `out`, which is removed when the index is saved."""
     folder = Path(f"{out.resolve()}.partial")
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -188,7 +210,7 @@ def resumable(out: Path) -> Iterator[Path]:
         typer.echo("irli: interrupted; the same command resumes the build", err=True)
         raise typer.Exit(130) from None
     finally:
-        with suppress(OSError):  # there is something to resume with
+        with suppress(OSError):  # it holds files to resume from
             folder.rmdir()
 
 
@@ -199,14 +221,14 @@ def measure(
     k: int,
     chosen: Values,
 ) -> Values:
-    told = index.explain(queries, k, **chosen)
-    scanned = float(told.scanned.mean())
+    explanation = index.explain(queries, k, **chosen)
+    scanned = float(explanation.scanned.mean())
     return {
         "parameters": dataclasses.asdict(index.defaults.replace(**chosen)),
         "recall": recall_at(index.search(queries, k, **chosen).ids, true_ids, k),
         "scanned": scanned,
-        "exact": float(told.candidates.mean()),
-        "work": scanned + told.router_multiplications / queries.shape[1],
+        "exact": float(explanation.candidates.mean()),
+        "work": scanned + explanation.router_multiplications / queries.shape[1],
         "qps_one_thread": _time_search(index, queries, k, chosen, 1),
         "qps_all_threads": _time_search(index, queries, k, chosen, None),
     }
@@ -223,37 +245,37 @@ def _time_search(
     return len(queries) / min(times)
 
 
-# --- telling -----------------------------------------------------------------------------------
+# --- printing ----------------------------------------------------------------------------------
 
 
-def show(values: Values, text: str, as_json: bool) -> None:
+def print_result(values: Values, text: str, as_json: bool) -> None:
     typer.echo(json.dumps(values, allow_nan=False) if as_json else text)
 
 
-def tuned_values(tuned: TuneResult) -> Values:
+def to_values(tuned: TuneResult) -> Values:
     return tuned._asdict() | {"parameters": dataclasses.asdict(tuned.parameters)}
 
 
-def tuned_text(tuned: TuneResult, target: float, k: int) -> str:
-    parameters = spell(dataclasses.asdict(tuned.parameters))
+def format_tuned(tuned: TuneResult, target: float, k: int) -> str:
+    parameters = format_parameters(dataclasses.asdict(tuned.parameters))
     found = (
         f"{parameters}: recall {tuned.recall:.4f} at k={k}, {1e6 * tuned.seconds:.0f} µs a query"
     )
     return found if tuned.reached else f"{found} (recall {target:g} is out of reach)"
 
 
-def spell(parameters: Values) -> str:
-    """Return search parameters as one would type them, without those that change nothing."""
-    idle = {"min_votes": 1} | ({} if parameters["candidates"] else {"score": parameters["score"]})
+def format_parameters(parameters: Values) -> str:
+    """Return search parameters as text, without those that have no effect."""
+    unused = {"min_votes": 1} | ({} if parameters["candidates"] else {"score": parameters["score"]})
     return " ".join(
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in parameters.items()
-        if value is not None and idle.get(name) != value
+        if value is not None and unused.get(name) != value
     )
 
 
-def list_answers(found: SearchResult) -> str:
-    return list_pairs(
+def format_results(found: SearchResult) -> str:
+    return format_pairs(
         "query",
         [
             [(i, d) for i, d in zip(ids, distances, strict=True) if i >= 0]
@@ -262,8 +284,8 @@ def list_answers(found: SearchResult) -> str:
     )
 
 
-def list_pairs(what: str, found: Sequence[Sequence[tuple[object, float]]]) -> str:
-    """Return what was found for the first rows, each a line, with distances or scores."""
+def format_pairs(what: str, found: Sequence[Sequence[tuple[object, float]]]) -> str:
+    """Return a line for each of the first rows: what was found, with distances or scores."""
     lines = []
     for row, pairs in enumerate(found):
         each = [f"{thing} ({number:.4g})" for thing, number in pairs]
@@ -273,35 +295,35 @@ def list_pairs(what: str, found: Sequence[Sequence[tuple[object, float]]]) -> st
     return "\n".join(lines)
 
 
-def info_text(stats: Values, history: list[Values]) -> str:
+def format_info(stats: Values, history: list[Values]) -> str:
     worst = max(stats["loads"], key=lambda loads: loads["max_over_mean"])
     shards = f", in {stats['shards']} shards" if "shards" in stats else ""
     text = f"""\
 items     {stats["items"]} of {stats["dim"]} dimensions, {stats["metric"]}{shards}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, {stats["entries"]} entries
-loads     {loads_text(worst)}
+loads     {format_loads(worst)}
 routing   {stats["router_multiplications"]} multiplications a query
 memory    {stats["bytes"] / 1e6:.1f} MB, {stats["bytes_vectors"] / 1e6:.1f} MB of them vectors
-search    {spell(stats["defaults"])}
-{recipe_text(stats["recipe"])}
+search    {format_parameters(stats["defaults"])}
+{format_recipe(stats["recipe"])}
 """
-    return text + "\n" + history_table(history)
+    return text + "\n" + format_history(history)
 
 
-def loads_text(loads: Values) -> str:
+def format_loads(loads: Values) -> str:
     return (
         f"mean {loads['mean']:.1f}, std {loads['std']:.1f}, the largest "
         f"{loads['max_over_mean']:.2f} x the mean, {loads['empty']} empty"
     )
 
 
-def recipe_text(recipe: Values) -> str:
+def format_recipe(recipe: Values) -> str:
     settings = " ".join(f"{key}={value}" for key, value in recipe.items())
     wrap = textwrap.TextWrapper(width=88, subsequent_indent=" " * 10, break_on_hyphens=False)
     return wrap.fill(f"recipe    {settings}")
 
 
-def history_table(history: list[Values]) -> str:
+def format_history(history: list[Values]) -> str:
     names = ("loss", "recall", "affinity", "load_std", "load_max_over_mean", "moved")
     table = [["repetition", "epoch", "loss", "recall", "affinity", "load std", "max/mean", "moved"]]
     sharded = bool(history) and "shard" in history[0]
@@ -313,10 +335,10 @@ def history_table(history: list[Values]) -> str:
             numbers[-1] = "taken back"
         shard = [str(entry["shard"])] if sharded else []
         table.append([*shard, str(entry["repetition"] + 1), str(entry["epoch"]), *numbers])
-    return align(table)
+    return align_columns(table)
 
 
-def align(rows: list[list[str]]) -> str:
+def align_columns(rows: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

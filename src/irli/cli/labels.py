@@ -1,4 +1,4 @@
-"""The command line for labels: fit, predict and eval, over rows of features or texts."""
+"""The commands `irli labels fit`, `predict` and `eval`, for feature rows or texts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple, Unpack
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import typer
 from typer import Argument, Option
 
-import irli
 from irli.base.checks import as_labels, as_rows, check_choice
-from irli.base.folder import LABELS, claim
+from irli.base.folder import LABELS
 from irli.base.threads import thread_count
 from irli.base.types import Sparse
 from irli.cli import console
@@ -36,30 +35,30 @@ from irli.labels.metrics import (
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names, label_matrix
 from irli.labels.text_files import read_jsonl, read_label_lists, read_texts
-from irli.labels.xmc_text import opened
+from irli.labels.xmc_text import open_input
 
 _FORMATS = ("xmc", "matrix", "text", "jsonl")
 _WITH_LABELS = ("xmc", "jsonl")
-_SHORTLIST = 100  # labels whose recall tells what better ranking could reach
+_SHORTLIST = 100  # labels; their recall bounds what a better ranker could reach
 
 RowFile = Annotated[Path, Argument(metavar="ROWS", help="XMC file, matrix, texts or JSON lines.")]
 LabelFile = Annotated[
-    Path | None, Argument(metavar="LABELS", help="Their labels, if not in the same file.")
+    Path | None, Argument(metavar="LABELS", help="Labels, if they are in another file.")
 ]
 Format = Annotated[
-    str | None, Option(help="xmc, matrix, text or jsonl; else as the file of rows looks.")
+    str | None, Option(help="xmc, matrix, text or jsonl. Default: detected from ROWS.")
 ]
-Probes = Annotated[int | None, Option(help="Buckets to probe.")]
-Candidates = Annotated[int | None, Option(help="Labels that the ranker puts in order.")]
-Score = Annotated[str | None, Option(help="votes, probability, logit, log-probability.")]
-NoRanker = Annotated[bool, Option("--no-ranker", help="The index alone.")]
+Probes = Annotated[int | None, Option(help="Buckets to probe per repetition.")]
+Candidates = Annotated[int | None, Option(help="Labels to rerank.")]
+Score = Annotated[str | None, Option(help="votes, probability, logit or log-probability.")]
+NoRanker = Annotated[bool, Option("--no-ranker", help="Do not rerank.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
 def labels_command(context: typer.Context) -> None:
-    """Labels for rows of features or for texts."""
+    """Learn and predict labels of feature rows or texts."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -67,25 +66,28 @@ def labels_command(context: typer.Context) -> None:
 @app.command()
 def fit(
     rows: RowFile,
-    out: Annotated[Path, Option(help="Folder of the new index.")],
+    out: Annotated[Path, Option(help="Folder for the index.")],
     labels: LabelFile = None,
     format: Format = None,
-    names: Annotated[Path | None, Option(help="Names of the labels, one in each line.")] = None,
-    recipe: Annotated[str, Option(help="labels or paper-labels.")] = "labels",
-    settings: Annotated[list[str] | None, Option("--set", help="Setting of it: KEY=VALUE.")] = None,
-    ranker: Annotated[
-        bool | None, Option("--ranker/--no-ranker", help="Default: if it helps.")
+    names: Annotated[Path | None, Option(help="File of label names, one per line.")] = None,
+    recipe: Annotated[str, Option(help="Recipe: labels or paper-labels.")] = "labels",
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
     ] = None,
-    seed: Annotated[int | None, Option(help="Seed of all that is random.")] = None,
+    ranker: Annotated[
+        bool | None,
+        Option(
+            "--ranker/--no-ranker", help="Rerank with linear classifiers. Default: if it helps."
+        ),
+    ] = None,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
     threads: Threads = None,
     as_json: Json = False,
-    quiet: Annotated[bool, Option("--quiet", help="No progress bars.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Show no progress bars.")] = False,
 ) -> None:
-    """Learn which labels rows carry, resuming a fit that was interrupted."""
-    if out.exists():
-        claim(out)
-    changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
-    index = LabelIndex(irli.recipe(recipe, **changes), ranker=ranker)
+    """Learn the labels of rows. An interrupted fit is resumed."""
+    console.claim_output(out)
+    index = LabelIndex(console.read_recipe(recipe, settings, seed), ranker=ranker)
     given = read_labelled(rows, labels, format)
     options: Values = {"progress": not quiet and sys.stderr.isatty(), "threads": threads}
     if names is not None:
@@ -95,7 +97,7 @@ def fit(
                 f"Got {names}. It is for rows of features."
             )
         options["names"] = read_texts(names)
-    with console.resumable(out) as checkpoint:
+    with console.keep_checkpoint(out) as checkpoint:
         start = perf_counter()
         learn: Callable[..., LabelIndex] = index.fit_text if given.are_texts else index.fit
         learn(given.rows, given.labels, checkpoint=checkpoint, **options)
@@ -110,8 +112,8 @@ def fit(
 buckets   {stats["repetitions"]} x {stats["buckets"]}, the largest {uneven:.2f} x the mean
 predict   {_describe_predict(stats)}
 fitted in {seconds:.1f} s"""
-    told = {"index": str(out)} | values | {"max_over_mean": uneven, "fit_seconds": seconds}
-    console.show(told, text, as_json)
+    values_shown = {"index": str(out)} | values | {"max_over_mean": uneven, "fit_seconds": seconds}
+    console.print_result(values_shown, text, as_json)
 
 
 @app.command()
@@ -119,38 +121,33 @@ def predict(
     index: Index,
     rows: RowFile,
     format: Format = None,
-    k: Annotated[int, Option("--k", "-k", min=1, help="Labels for each row.")] = 5,
+    k: Annotated[int, Option("--k", "-k", min=1, help="Number of labels per row.")] = 5,
     probes: Probes = None,
     candidates: Candidates = None,
     score: Score = None,
     no_ranker: NoRanker = False,
-    out: Annotated[Path | None, Option(help=".npz of label numbers, or .jsonl.")] = None,
+    out: Annotated[
+        Path | None, Option(help="File for all results: .npz of label numbers, or .jsonl.")
+    ] = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best labels of rows, by name where the labels have names."""
+    """Predict the best labels of each row, by name if the labels have names."""
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
-    features = make_features(read_given(rows, None, format), known)
-    ask = _make_ask(
-        known,
-        features,
-        no_ranker,
-        threads,
-        probes=probes,
-        candidates=candidates,
-        score=score,
-    )
+    features = make_features(read_inputs(rows, None, format), known)
+    chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
+    predict_best = _make_predict(known, features, chosen, no_ranker, threads)
     start = perf_counter()
-    found = ask(k)
+    found = predict_best(k)
     seconds = perf_counter() - start
     answers = _name_found(found, known)
     values = {"index": str(index), "rows": len(answers), "k": k, "seconds": seconds}
     kept = [{"labels": [n for n, _ in row], "scores": [s for _, s in row]} for row in answers]
     if out is None:
         values |= {name: [row[name] for row in kept] for name in ("labels", "scores")}
-        console.show(values, console.list_pairs("row", answers), as_json)
+        console.print_result(values, console.format_pairs("row", answers), as_json)
         return
     if out.suffix == ".npz":
         np.savez(out, scores=found.scores, labels=found.labels)
@@ -158,7 +155,7 @@ def predict(
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
         out.write_text("".join(lines), encoding="utf-8")
     text = f"{out}: the {k} best labels of {len(answers)} rows, found in {seconds:.3f} s"
-    console.show(values | {"out": str(out)}, text, as_json)
+    console.print_result(values | {"out": str(out)}, text, as_json)
 
 
 @app.command("eval")
@@ -167,19 +164,19 @@ def evaluate(
     rows: RowFile,
     labels: LabelFile = None,
     format: Format = None,
-    k: Annotated[str, Option("--k", "-k", help="At which depths.")] = "1,3,5",
+    k: Annotated[str, Option("--k", "-k", help="Depths to measure at.")] = "1,3,5",
     probes: Probes = None,
     candidates: Candidates = None,
     score: Score = None,
     no_ranker: NoRanker = False,
-    a: Annotated[float, Option(help="Of the propensity: 0.5 Wikipedia, 0.6 Amazon.")] = 0.55,
-    b: Annotated[float, Option(help="Of the propensity: 0.4 Wikipedia, 2.6 Amazon.")] = 1.5,
+    a: Annotated[float, Option(help="Propensity: 0.5 for Wikipedia, 0.6 for Amazon.")] = 0.55,
+    b: Annotated[float, Option(help="Propensity: 0.4 for Wikipedia, 2.6 for Amazon.")] = 1.5,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how good the labels are that the index finds for rows whose labels are known.
+    """Measure precision, nDCG and propensity-scored precision on rows with known labels.
 
-    Labels that the index has never seen count: nothing can find them.
+    Labels that the index has never seen count as missed.
     """
     depths = _read_depths(k)
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
@@ -187,18 +184,11 @@ def evaluate(
     features, truth = make_features(given, known), make_truth(given, known)
     counts = np.pad(known.counts, (0, truth.shape[1] - len(known)))
     weights = inverse_propensity_of_counts(counts, known.rows, a, b)
-    ask = _make_ask(
-        known,
-        features,
-        no_ranker,
-        threads,
-        probes=probes,
-        candidates=candidates,
-        score=score,
-    )
-    ask(max(depths))  # the first call loads the kernels
+    chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
+    predict_best = _make_predict(known, features, chosen, no_ranker, threads)
+    predict_best(max(depths))  # the first call loads the kernels
     start = perf_counter()
-    found = ask(max(depths)).labels
+    found = predict_best(max(depths)).labels
     seconds = perf_counter() - start
     measures: dict[str, Callable[..., float]] = {
         "P": precision,
@@ -210,7 +200,7 @@ def evaluate(
         name: [measure(found, truth, k=depth) for depth in depths]
         for name, measure in measures.items()
     }
-    covered = recall(ask(_SHORTLIST).labels, truth, _SHORTLIST)
+    covered = recall(predict_best(_SHORTLIST).labels, truth, _SHORTLIST)
     unseen = np.unique(truth.indices[truth.indices >= len(known)])
     count, cores = truth.shape[0], thread_count(threads)
     speed = 1000 * seconds / count
@@ -221,47 +211,49 @@ def evaluate(
     table = [["", *(f"@{depth}" for depth in depths)]]
     table += [[name, *(f"{number:.4f}" for number in row)] for name, row in results.items()]
     text = f"""\
-{console.align(table)}
+{console.align_columns(table)}
 recall@{_SHORTLIST} {covered:.4f}; {speed:.3f} ms a row, {count} rows, threads={cores}"""
     if len(unseen):
         text += f"\n{len(unseen)} of the labels are unknown to the index: nothing can find them"
-    console.show(values, text, as_json)
+    console.print_result(values, text, as_json)
 
 
 # --- reading -----------------------------------------------------------------------------------
 
 
-class Given(NamedTuple):
-    """What files hold: features and a matrix of labels, or texts and lists of names."""
+class Inputs(NamedTuple):
+    """The contents of files: features and a label matrix, or texts and lists of label names."""
 
     rows: Any
     labels: Any  # None if unknown
     are_texts: bool
 
 
-def read_given(rows: Path, labels: Path | None, format: str | None) -> Given:
-    """Return rows and, if there are any, their labels."""
+def read_inputs(rows: Path, labels: Path | None, format: str | None) -> Inputs:
+    """Return rows, and their labels if there are any."""
     kind = _detect_format(rows) if format is None else check_choice("--format", format, _FORMATS)
     if kind in _WITH_LABELS:
         if labels is not None:
             raise InvalidParameter(
                 f"LABELS must be left out for {rows}, a file of the format '{kind}' with labels "
-                f"of its own. Got {labels}. Set --format if the file is something else."
+                f"of its own. Got {labels}. Set --format if the file has another format."
             )
-        return Given(*read_jsonl(rows), True) if kind == "jsonl" else Given(*read_rows(rows), False)
+        return (
+            Inputs(*read_jsonl(rows), True) if kind == "jsonl" else Inputs(*read_rows(rows), False)
+        )
     if kind == "text":
-        return Given(read_texts(rows), None if labels is None else read_label_lists(labels), True)
-    return Given(read_matrix(rows), None if labels is None else read_matrix(labels), False)
+        return Inputs(read_texts(rows), None if labels is None else read_label_lists(labels), True)
+    return Inputs(read_matrix(rows), None if labels is None else read_matrix(labels), False)
 
 
-def read_labelled(rows: Path, labels: Path | None, format: str | None) -> Given:
-    """Return rows with their labels, which must be there."""
-    given = read_given(rows, labels, format)
+def read_labelled(rows: Path, labels: Path | None, format: str | None) -> Inputs:
+    """Return rows with their labels. Missing labels are an error."""
+    given = read_inputs(rows, labels, format)
     if given.labels is None:
         what = "a line of names for each text" if given.are_texts else "a matrix of labels"
         raise InvalidParameter(
             f"LABELS must be given for {rows}, which has no labels of its own: {what}. "
-            "Got nothing. Name their file after the one of the rows."
+            "Got nothing. Name the file of labels after the file of rows."
         )
     sizes = [len(x) if isinstance(x, list) else x.shape[0] for x in given[:2]]
     if sizes[0] != sizes[1]:
@@ -273,12 +265,12 @@ def read_labelled(rows: Path, labels: Path | None, format: str | None) -> Given:
 
 
 def _detect_format(path: Path) -> str:
-    """Tell the format by the name, or by the first line: only data starts with its shape."""
+    """Return the format, by the name or by the first line. Only numeric data start with a shape."""
     if path.name.removesuffix(".gz").endswith(".jsonl"):
         return "jsonl"
     if path.suffix in (".npz", ".npy"):
         return "matrix"
-    with opened(path) as stream:
+    with open_input(path) as stream:
         words = stream.readline(200).split()
     numbers = len(words) if all(word.isdigit() for word in words) else 0
     return {3: "xmc", 2: "matrix"}.get(numbers, "text")
@@ -288,25 +280,25 @@ def _read_depths(text: str) -> list[int]:
     depths = text.split(",")
     if not all(depth.isdecimal() and int(depth) for depth in depths):
         raise InvalidParameter(
-            "The --k option must be whole numbers above 0 with commas between them. "
+            "The --k option must be whole numbers above 0, separated by commas. "
             f"Got '{text}' instead. Write for example: --k 1,3,5"
         )
     return [int(depth) for depth in depths]
 
 
-def make_features(given: Given, index: LabelIndex) -> Any:
+def make_features(given: Inputs, index: LabelIndex) -> Any:
     if not given.are_texts:
         return as_rows(given.rows)
     if index.vectorizer is None:
         raise InvalidParameter(
             "ROWS must be rows of features for an index that was not fitted on texts. Got texts "
-            "instead. Make the same features of them, or fit an index on texts."
+            "instead. Turn them into rows of the same features, or fit an index on texts."
         )
     return index.features(given.rows)
 
 
-def make_truth(given: Given, index: LabelIndex) -> Sparse:
-    """Return the labels of each row; those that the index does not know are columns at the end."""
+def make_truth(given: Inputs, index: LabelIndex) -> Sparse:
+    """Return the labels of each row. Labels that the index does not know are the last columns."""
     if given.are_texts:
         known = index.names or Names.of([])
         more = [name for name in Names.among(given.labels) if name not in known]
@@ -317,29 +309,24 @@ def make_truth(given: Given, index: LabelIndex) -> Sparse:
     return sp.csr_array((labels.data, labels.indices, labels.indptr), shape=shape)
 
 
-# --- telling -----------------------------------------------------------------------------------
+# --- predicting and printing -------------------------------------------------------------------
 
 
-def _make_ask(
+def _make_predict(
     index: LabelIndex,
     features: Any,
+    chosen: PredictArguments,
     no_ranker: bool,
     threads: int | None,
-    **parameters: Unpack[PredictArguments],
 ) -> Callable[[int], Prediction]:
     """Return a function that predicts the k best labels of the rows."""
-    index.defaults.replace(**parameters)  # says what is wrong before anything is timed
-    return partial(
-        index.predict,
-        features,
-        **parameters,
-        ranker=False if no_ranker else None,
-        threads=threads,
-    )
+    index.defaults.replace(**chosen)  # raises before anything is timed
+    ranker = False if no_ranker else None
+    return partial(index.predict, features, **chosen, ranker=ranker, threads=threads)
 
 
 def _name_found(found: Prediction, index: LabelIndex) -> list[list[tuple[str | int, float]]]:
-    """Return the labels with their scores, by name where they have names."""
+    """Return the labels with their scores, by name if they have names."""
     names: Any = range(len(index)) if index.names is None else index.names
     return [
         [(names[label], score) for label, score in zip(*row, strict=True) if label >= 0]
@@ -347,18 +334,18 @@ def _name_found(found: Prediction, index: LabelIndex) -> list[list[tuple[str | i
     ]
 
 
-def info_text(stats: Values, history: list[Values]) -> str:
+def format_info(stats: Values, history: list[Values]) -> str:
     worst = max(stats["loads"], key=lambda loads: loads["max_over_mean"])
     return f"""\
 labels    {_describe_size(stats)}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, {stats["entries"]} entries
-loads     {console.loads_text(worst)}
+loads     {console.format_loads(worst)}
 ranker    {stats["ranker_weights"]} weights
 memory    {stats["bytes"] / 1e6:.1f} MB
 predict   {_describe_predict(stats)}
-{console.recipe_text(stats["recipe"])}
+{console.format_recipe(stats["recipe"])}
 
-{console.history_table(history)}"""
+{console.format_history(history)}"""
 
 
 def _describe_size(stats: Values) -> str:
@@ -375,4 +362,4 @@ def _find_imbalance(stats: Values) -> float:
 
 def _describe_predict(stats: Values) -> str:
     ranker = "with the ranker" if stats["ranker_weights"] else "without a ranker"
-    return f"{console.spell(stats['defaults'])}, {ranker}"
+    return f"{console.format_parameters(stats['defaults'])}, {ranker}"

@@ -1,10 +1,10 @@
-"""The command `irli plan`: what to expect of an index over many machines, before building it."""
+"""The command `irli plan`: predict build time, memory and speed of an index on a cluster."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -17,58 +17,61 @@ from irli.cluster.costs import Costs, measure_costs
 from irli.cluster.planner import ClusterPlan, Machines, make_plan
 from irli.errors import InvalidParameter
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("plan")
 def plan_command(
-    items: Annotated[float, Option(help="How many vectors: 100e6.")],
-    dim: Annotated[int, Option(min=1, help="Of how many dimensions.")],
-    shards: Annotated[int | None, Option(help="P; else as memory asks for.")] = None,
-    probes: Annotated[int | None, Option(min=1, help="m; else as generated vectors took.")] = None,
-    recipe: Annotated[str, Option(help="default or paper.")] = "default",
-    settings: Annotated[list[str] | None, Option("--set", help="Setting of it: KEY=VALUE.")] = None,
-    machines: Annotated[int, Option(help="How many.")] = 1,
-    cores: Annotated[int, Option(help="Of each machine, like those of this one.")] = 8,
-    memory: Annotated[float, Option(help="Of each machine, in GB.")] = 64.0,
-    round_trip: Annotated[float, Option(help="To a machine and back, in ms.")] = 0.5,
-    bandwidth: Annotated[float, Option(help="At the caller, in Gbit/s.")] = 10.0,
-    call: Annotated[float, Option(help="What Ray adds to a call, in ms.")] = 0.5,
-    replicas: Annotated[int, Option(min=1, help="Of each shard.")] = 1,
-    batch: Annotated[int, Option(min=1, help="Queries in a call.")] = 256,
+    items: Annotated[float, Option(help="Number of vectors, such as 100e6.")],
+    dim: Annotated[int, Option(min=1, help="Dimension of the vectors.")],
+    shards: Annotated[
+        int | None, Option(help="Number of shards (P). Default: as memory requires.")
+    ] = None,
+    probes: Annotated[
+        int | None, Option(min=1, help="Buckets to probe (m). Default: measured.")
+    ] = None,
+    recipe: Annotated[str, Option(help="Recipe: default or paper.")] = "default",
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
+    ] = None,
+    machines: Annotated[int, Option(help="Number of machines.")] = 1,
+    cores: Annotated[int, Option(help="Cores per machine.")] = 8,
+    memory: Annotated[float, Option(help="Memory per machine, in GB.")] = 64.0,
+    round_trip: Annotated[float, Option(help="Network round trip, in ms.")] = 0.5,
+    bandwidth: Annotated[float, Option(help="Bandwidth of the caller, in Gbit/s.")] = 10.0,
+    call: Annotated[float, Option(help="Overhead of a Ray call, in ms.")] = 0.5,
+    replicas: Annotated[int, Option(min=1, help="Replicas of each shard.")] = 1,
+    batch: Annotated[int, Option(min=1, help="Queries per call.")] = 256,
     k: K = 10,
-    threads: Annotated[int, Option(min=1, help="Of each step of the build.")] = 1,
-    costs: Annotated[Path | None, Option(help="File that keeps what was measured.")] = None,
+    threads: Annotated[int, Option(min=1, help="Threads of each build step.")] = 1,
+    costs: Annotated[Path | None, Option(help="File to keep the measured costs in.")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict build time, memory, latency and throughput, and recommend P, R, B and m.
 
-    What work costs is measured on this machine first, which takes a minute or two.
+    First, the costs of work are measured on this machine, which takes a minute or two. The machines
+    of the cluster should have cores like those of this one.
     """
     if items != int(items):
         raise InvalidParameter(
             f"The --items option must be a whole number. Got {items} instead. Write 100e6."
         )
     count = check_int("items", int(items), at_least=1, owner="plan")
-    changed = irli.recipe(recipe, **console.read_settings(settings or []))
+    changed = console.read_recipe(recipe, settings)
     known = Machines(
         machines, cores, memory * 1e9, round_trip / 1e3, bandwidth * 1e9 / 8, call / 1e3
     )
-    # Measuring takes its time: first find out whether there is anything to plan.
+    # Measuring takes minutes, so check the settings first.
     changed.resolve(-(-count // (shards or 1)), dim)
-    found = make_plan(
-        _get_costs(dim, changed, costs),
-        changed,
-        known,
-        items=count,
-        shards=shards,
-        probes=probes,
-        replicas=replicas,
-        batch=batch,
-        k=k,
-        threads=threads,
-    )
-    console.show(found.to_dict(), plan_text(found), as_json)
+    sizes: dict[str, Any] = {
+        "items": count,
+        "shards": shards,
+        "replicas": replicas,
+        "threads": threads,
+    }
+    search: dict[str, Any] = {"probes": probes, "batch": batch, "k": k}
+    found = make_plan(_get_costs(dim, changed, costs), changed, known, **sizes, **search)
+    console.print_result(found.to_dict(), format_plan(found), as_json)
 
 
 def _get_costs(dim: int, recipe: irli.Recipe, path: Path | None) -> Costs:
@@ -77,7 +80,7 @@ def _get_costs(dim: int, recipe: irli.Recipe, path: Path | None) -> Costs:
         if costs.dim != dim:
             raise InvalidParameter(
                 f"The --costs option must name costs for {dim} dimensions. {path} has those for "
-                f"{costs.dim} instead. Name another file to have them measured."
+                f"{costs.dim} instead. Name another file, and they are measured."
             )
         return costs
     costs = measure_costs(dim, recipe, progress=sys.stderr.isatty())
@@ -86,8 +89,8 @@ def _get_costs(dim: int, recipe: irli.Recipe, path: Path | None) -> Costs:
     return costs
 
 
-def plan_text(found: ClusterPlan) -> str:
-    """Return a plan for people to read."""
+def format_plan(found: ClusterPlan) -> str:
+    """Return a plan as text."""
     room = "" if found.fits else ": more than it has; take more machines or shards"
     step, disk = f"{found.build_worker_bytes / 1e9:.2f}", f"{found.disk_bytes / 1e9:.1f}"
     shard, machine = f"{found.shard_bytes / 1e9:.2f}", f"{found.machine_bytes / 1e9:.2f}"
@@ -105,7 +108,7 @@ throughput  {found.throughput:.0f} queries/s"""
 
 
 def _format_time(seconds: float) -> str:
-    """Return a time in the unit that suits it.
+    """Return a time in seconds, minutes, hours or days.
 
     Examples
     --------

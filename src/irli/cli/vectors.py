@@ -1,4 +1,4 @@
-"""The commands for vectors: build, search, eval, tune and info."""
+"""The commands for vectors: `irli build`, `search`, `eval` and `tune`; and `info` for any index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typer import Argument, Option
 
 import irli
 from irli.base.checks import as_vectors, check_choice
-from irli.base.folder import claim
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
     HDF5,
@@ -31,42 +30,46 @@ from irli.cluster.label_index import ShardedLabelIndex
 from irli.cluster.workdir import clear
 from irli.vectors.index import VectorIndex
 
-Key = Annotated[str | None, Option(help="Which array, if the file is HDF5.")]
-Limit = Annotated[int | None, Option(min=1, help="Read only the first so many vectors.")]
+Key = Annotated[str | None, Option(help="Name of the array in an HDF5 file.")]
+Limit = Annotated[int | None, Option(min=1, help="Read at most this many vectors.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
 def build(
     data: Annotated[Path, Argument(help="Vectors: .npy, .*vecs, .*bin or HDF5.")],
-    out: Annotated[Path, Argument(help="Folder of the new index.")],
+    out: Annotated[Path, Argument(help="Folder for the index.")],
     key: Key = None,
-    metric: Annotated[str | None, Option(help="l2, ip or cosine; else as the HDF5 says.")] = None,
-    recipe: Annotated[str, Option(help="default or paper.")] = "default",
-    settings: Annotated[list[str] | None, Option("--set", help="Setting of it: KEY=VALUE.")] = None,
+    metric: Annotated[
+        str | None, Option(help="l2, ip or cosine. Default: that of the HDF5 file.")
+    ] = None,
+    recipe: Annotated[str, Option(help="Recipe: default or paper.")] = "default",
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
+    ] = None,
     queries: Annotated[Path | None, Option(help="Sample queries to learn from.")] = None,
     queries_key: Key = None,
-    relevance: Annotated[Path | None, Option(help="Item rows of each query, or CSR .npz.")] = None,
-    neighbors: Annotated[Path | None, Option(help="Nearest item rows of each item.")] = None,
+    relevance: Annotated[
+        Path | None, Option(help="Relevant item rows per query, or CSR .npz.")
+    ] = None,
+    neighbors: Annotated[Path | None, Option(help="Nearest item rows per item.")] = None,
     ids: Annotated[Path | None, Option(help="Ids of the items, .npy.")] = None,
-    seed: Annotated[int | None, Option(help="Seed of all that is random.")] = None,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
     threads: Threads = None,
-    workers: Annotated[int, Option(help="Processes that learn repetitions.")] = 1,
-    device: Annotated[str, Option(help="Where torch learns: cpu, cuda.")] = "cpu",
+    workers: Annotated[int, Option(help="Processes that learn in parallel.")] = 1,
+    device: Annotated[str, Option(help="Torch device: cpu or cuda.")] = "cpu",
     limit: Limit = None,
-    shards: Annotated[int | None, Option(help="Cut the items into so many indexes.")] = None,
-    ray: Annotated[str | None, Option(help="And learn on Ray: auto or an address.")] = None,
+    shards: Annotated[int | None, Option(help="Number of shards to cut the items into.")] = None,
+    ray: Annotated[str | None, Option(help="Ray cluster to build on: auto or an address.")] = None,
     as_json: Json = False,
-    quiet: Annotated[bool, Option("--quiet", help="No progress bars.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Show no progress bars.")] = False,
 ) -> None:
-    """Learn an index over the vectors of a file, resuming a build that was interrupted."""
-    if out.exists():
-        claim(out)
-    changes = console.read_settings(settings or []) | ({} if seed is None else {"seed": seed})
-    changed = irli.recipe(recipe, **changes)
+    """Build an index of the vectors in a file. An interrupted build is resumed."""
+    console.claim_output(out)
+    changed = console.read_recipe(recipe, settings, seed)
     sharded = shards is not None or ray is not None
-    # Shards read their own slices of a file that can be mapped.
+    # If the file can be mapped, each shard reads its own slice.
     by_path = sharded and limit is None and key is None and data.suffix not in HDF5
     items = str(data) if by_path else read_vectors(data, key)[:limit]
     kind = metric or read_hdf5_metric(data)
@@ -85,7 +88,7 @@ def build(
     }
     if neighbors is not None:
         given["neighbors"] = read_ground_truth(neighbors)[0]
-    with console.resumable(out) as checkpoint:
+    with console.keep_checkpoint(out) as checkpoint:
         start = perf_counter()
         index.fit(
             items,
@@ -104,15 +107,15 @@ def build(
             clear(checkpoint)
     uneven = max(loads["max_over_mean"] for loads in stats["loads"])
     values = {name: stats[name] for name in ("items", "dim", "metric", "buckets", "repetitions")}
-    values |= {"max_over_mean": uneven, "build_seconds": seconds} | console.tuned_values(tuned)
+    values |= {"max_over_mean": uneven, "build_seconds": seconds} | console.to_values(tuned)
     values |= {"shards": shards or 1} if sharded else {}
     cut = f", in {shards or 1} shards" if sharded else ""
     text = f"""\
 {out}: {stats["items"]} items of {stats["dim"]} dimensions, {index.metric}{cut}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, the largest {uneven:.2f} x the mean
-search    {console.tuned_text(tuned, 0.95, 10)}
+search    {console.format_tuned(tuned, 0.95, 10)}
 built in  {seconds:.1f} s"""
-    console.show({"index": str(out)} | values, text, as_json)
+    console.print_result({"index": str(out)} | values, text, as_json)
 
 
 @app.command()
@@ -121,29 +124,31 @@ def search(
     queries: Annotated[Path, Argument(help="Queries: .npy, .*vecs, .*bin or HDF5.")],
     key: Key = None,
     k: K = 10,
-    probes: Annotated[int | None, Option(help="Buckets to probe.")] = None,
+    probes: Annotated[int | None, Option(help="Buckets to probe per repetition.")] = None,
     threshold: Annotated[
-        float | None, Option(help="Or probe every bucket of this probability.")
+        float | None, Option(help="Or probe all buckets of this probability or more.")
     ] = None,
     min_votes: Annotated[int | None, Option(help="Probed buckets that must hold an item.")] = None,
-    candidates: Annotated[int | None, Option(help="Exact distances at most.")] = None,
+    candidates: Annotated[int | None, Option(help="Items to compute exact distances for.")] = None,
     score: Annotated[
         str | None, Option(help="votes, probability, log-probability or codes.")
     ] = None,
-    filter: Annotated[Path | None, Option(help="Allowed ids or a mask, .npy.")] = None,
-    deny: Annotated[Path | None, Option(help="Ids to leave out, .npy.")] = None,
-    out: Annotated[Path | None, Option(help=".npz for all answers, .ivecs for ids.")] = None,
+    filter: Annotated[Path | None, Option(help="Allowed ids, or a mask, .npy.")] = None,
+    deny: Annotated[Path | None, Option(help="Ids to exclude, .npy.")] = None,
+    out: Annotated[
+        Path | None, Option(help="File for all results: .npz, or .ivecs for ids only.")
+    ] = None,
     limit: Limit = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Find the nearest items of the queries in a file."""
+    """Find the nearest items of each query in a file."""
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".ivecs"))
-    console.at_most_one(filter=filter, deny=deny)
+    console.check_at_most_one(filter=filter, deny=deny)
     allowed = None if filter is None else console.read_npy(filter)
     opened = console.open_vectors(index)
-    asked = console.read_queries(queries, key)[:limit]
+    vectors = console.read_queries(queries, key)[:limit]
     parameters = opened.defaults.replace(
         probes=probes,
         threshold=threshold,
@@ -153,85 +158,98 @@ def search(
     )
     start = perf_counter()
     found = opened.search(
-        asked,
+        vectors,
         k,
         **parameters.to_arguments(),
         filter=allowed if deny is None else irli.Deny(console.read_npy(deny)),
         threads=threads,
     )
     seconds = perf_counter() - start
-    values = {"index": str(index), "queries": len(asked), "k": k, "seconds": seconds}
+    values = {"index": str(index), "queries": len(vectors), "k": k, "seconds": seconds}
     values["parameters"] = dataclasses.asdict(parameters)
     if out is None:
-        # JSON knows no infinity, the distance of padding.
+        # Padding has an infinite distance, which JSON cannot express.
         distances = found.distances.astype(object)
         distances[found.ids < 0] = None
         values |= {"ids": found.ids.tolist(), "distances": distances.tolist()}
-        console.show(values, console.list_answers(found), as_json)
+        console.print_result(values, console.format_results(found), as_json)
         return
     if out.suffix == ".npz":
         np.savez(out, distances=found.distances, ids=found.ids)
     else:
         write_vectors(out, found.ids)
-    text = f"{out}: the {k} nearest items of {len(asked)} queries, found in {seconds:.3f} s"
-    console.show(values | {"out": str(out)}, text, as_json)
+    text = f"{out}: the {k} nearest items of {len(vectors)} queries, found in {seconds:.3f} s"
+    console.print_result(values | {"out": str(out)}, text, as_json)
 
 
 @app.command("eval")
 def evaluate(
     index: Index,
-    data: Annotated[Path | None, Argument(help="ann-benchmarks HDF5 file.")] = None,
-    queries: Annotated[str, Option(help="Its queries: test, test_ood.")] = "test",
-    queries_file: Annotated[Path | None, Option(help="Or queries in another file.")] = None,
-    truth: Annotated[Path | None, Option(help="The nearest item rows of each.")] = None,
+    data: Annotated[Path | None, Argument(help="HDF5 file of ann-benchmarks.")] = None,
+    queries: Annotated[str, Option(help="Its queries: test or test_ood.")] = "test",
+    queries_file: Annotated[Path | None, Option(help="Or a file of queries.")] = None,
+    truth: Annotated[
+        Path | None, Option(help="Their true nearest item rows. Default: computed.")
+    ] = None,
     k: K = 10,
-    probes: Annotated[str | None, Option(help="Values to compare: 1,2,4,8.")] = None,
-    threshold: Annotated[str | None, Option(help="Or these: 0.1,0.01.")] = None,
+    probes: Annotated[str | None, Option(help="Values to compare, such as 1,2,4,8.")] = None,
+    threshold: Annotated[
+        str | None, Option(help="Or thresholds to compare, such as 0.1,0.01.")
+    ] = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Measure recall, work and speed, by default with the parameters that the index has."""
+    """Measure recall, work and speed, by default with the default parameters of the index."""
     sweep = console.read_sweep(probes, threshold)
     opened = console.open_vectors(index)
-    asked, rows = console.read_test(data, queries, queries_file, truth, len(opened))
-    asked = as_vectors(asked[:limit], "queries", opened.stats()["dim"])
+    vectors, rows = console.read_test(data, queries, queries_file, truth, len(opened))
+    vectors = as_vectors(vectors[:limit], "queries", opened.stats()["dim"])
     computed = rows is None
     if rows is None:
-        true_ids = opened.nearest(asked, k).ids
+        true_ids = opened.nearest(vectors, k).ids
     else:
         rows = np.asarray(rows[:limit], dtype=np.int64)
         true_ids = np.where(rows >= 0, opened.ids[np.maximum(rows, 0)], -1)
-    results = [console.measure(opened, asked, true_ids, k, chosen) for chosen in sweep]
-    values = {"index": str(index), "queries": len(asked), "k": k, "truth_computed": computed}
+    results = [console.measure(opened, vectors, true_ids, k, chosen) for chosen in sweep]
+    values = {"index": str(index), "queries": len(vectors), "k": k, "truth_computed": computed}
     values |= {"threads": thread_count(None), "results": results}
     table = [["search", f"recall{k}@{k}", "scanned", "exact", "work", "q/s 1 thread", "q/s all"]]
     for row in results:
         numbers = [f"{row[name]:.1f}" for name in ("scanned", "exact", "work")]
         speeds = [f"{row[name]:.0f}" for name in ("qps_one_thread", "qps_all_threads")]
-        table.append([console.spell(row["parameters"]), f"{row['recall']:.4f}", *numbers, *speeds])
-    console.show(values, console.align(table), as_json)
+        table.append(
+            [
+                console.format_parameters(row["parameters"]),
+                f"{row['recall']:.4f}",
+                *numbers,
+                *speeds,
+            ]
+        )
+    console.print_result(values, console.align_columns(table), as_json)
 
 
 @app.command()
 def tune(
     index: Index,
-    recall: Annotated[float, Option(help="Share of the true neighbours to find.")] = 0.95,
+    recall: Annotated[float, Option(help="Recall to reach.")] = 0.95,
     k: K = 10,
-    queries: Annotated[Path | None, Option(help="Queries to tune by; else held out.")] = None,
+    queries: Annotated[
+        Path | None, Option(help="Queries to tune with. Default: held-out ones.")
+    ] = None,
     queries_key: Key = None,
     as_json: Json = False,
 ) -> None:
-    """Find the fastest search that reaches a recall, and save it as the index's default.
+    """Find the fastest search that reaches a recall, and save it as the default of the index.
 
-    If none does, the one that comes nearest is saved and the exit code is 3.
+    If none reaches it, the search with the best recall is saved, and the exit code is 3.
     """
     opened = console.open_vectors(index)
     tuned = opened.tune(
         recall, k, None if queries is None else console.read_queries(queries, queries_key)
     )
     opened.save(index)
-    values = {"index": str(index), "target": recall, "k": k} | console.tuned_values(tuned)
-    console.show(values, console.tuned_text(tuned, recall, k), as_json)
+    values = {"index": str(index), "target": recall, "k": k} | console.to_values(tuned)
+    console.print_result(values, console.format_tuned(tuned, recall, k), as_json)
     raise typer.Exit(0 if tuned.reached else 3)
 
 
@@ -239,12 +257,12 @@ def tune(
 def info(
     index: Index,
     as_json: Json = False,
-    verify: Annotated[bool, Option(help="Compare all checksums first.")] = True,
+    verify: Annotated[bool, Option(help="Verify all checksums first.")] = True,
 ) -> None:
-    """Show what an index holds and how it was learned."""
+    """Show the contents and the training history of an index."""
     opened = irli.load(index, verify=verify)
     stats = opened.stats()
     labels = isinstance(opened, irli.LabelIndex | ShardedLabelIndex)
-    write = label_commands.info_text if labels else console.info_text
+    write = label_commands.format_info if labels else console.format_info
     text = write(stats, opened.history)
-    console.show(stats | {"history": opened.history}, text, as_json)
+    console.print_result(stats | {"history": opened.history}, text, as_json)

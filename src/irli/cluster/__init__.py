@@ -1,4 +1,4 @@
-"""The same indexes in shards, here or on Ray, and the planner. The only room that imports Ray."""
+"""Sharded indexes, in this process or on Ray, and the planner. Only this package imports Ray."""
 
 from irli.cluster.index import ShardedIndex, ShardedResult
 from irli.cluster.label_index import ShardedLabelIndex, ShardedPrediction

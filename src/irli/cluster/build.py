@@ -1,9 +1,9 @@
-"""Building shards: small steps that leave files, done in this process or as tasks on Ray.
+"""build: run the steps prepare, learn and finish of all shards, in this process or as Ray tasks.
 
-Each shard goes through the same steps. `prepare` makes the problem; `learn` trains one repetition,
-or all heads of a shared trunk; `finish` assembles the index of the shard. A step whose result is
-there and intact is not done again. So the steps of a lost worker are simply run once more, and a
-new driver goes on where the last one stopped.
+`prepare` makes the problem of a shard. `learn` trains one repetition, or all heads of a shared
+trunk. `finish` assembles the index of the shard. Each step writes files. A step whose result exists
+and is intact is skipped. So the steps of a lost worker are run again, and a new driver resumes
+where the last one stopped.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from irli.learning.repetition import group_repetitions
 
 log = logging.getLogger(__name__)
 
-_BASE = 500 << 20  # bytes that a worker needs besides its slice: torch, compiled kernels, batches
-_RETRIES = 5  # of a step whose worker or machine was lost
+_BASE = 500 << 20  # bytes of a worker without its data: torch, compiled kernels, batches
+_RETRIES = 5  # of a step whose worker or machine is lost
 
 
 def build(job: Job, ray: str | None, progress: Progress) -> None:
-    """Do all steps of all shards, in this process or on a Ray cluster."""
-    load_runs(job.device if ray is None else "cpu")  # a GPU need only be where the steps run
-    # Shards may differ: of few labels, one repetition is learned.
+    """Run all steps of all shards, in this process or on a Ray cluster."""
+    load_runs(job.device if ray is None else "cpu")  # the driver needs no GPU
+    # Shards may differ: a shard of few labels learns a single repetition.
     groups = [group_repetitions(job.recipe_of(shard)) for shard in range(job.shards)]
     if ray is not None:
         tasks = _submit(job, groups, connect(ray))
@@ -57,7 +57,7 @@ def build(job: Job, ray: str | None, progress: Progress) -> None:
 
 
 def prepare(job: Job, shard: int) -> None:
-    """Write down what there is to learn."""
+    """Make the problem of a shard, and write it to files."""
     _check_visible(job)
     folder = job.problem(shard)
     if _is_finished(job, shard, verify=True) or is_complete(folder, job.key(shard)):
@@ -69,40 +69,40 @@ def prepare(job: Job, shard: int) -> None:
 
 
 def learn(job: Job, shard: int, numbers: list[int]) -> None:
-    """Learn repetitions of a shard, after those that they learn from."""
+    """Learn these repetitions of a shard. Those that they build on must be learned already."""
     if _is_finished(job, shard):
         return
-    runs = load_runs(job.device)  # or say what is missing on this machine
+    runs = load_runs(job.device)  # fails early if torch or the device is missing here
     problem = Problem.load(job.problem(shard))
     options = LearnOptions(threads=job.threads, device=job.device)
-    runs.learn_group(problem, job.recipe_of(shard), numbers, _checkpoint(job, shard), options)
+    runs.learn_group(problem, job.recipe_of(shard), numbers, _open_checkpoint(job, shard), options)
 
 
 def finish(job: Job, shard: int) -> None:
-    """Assemble the index of a shard and save it."""
+    """Assemble the index of a shard, and save it."""
     if _is_finished(job, shard):
         return
-    repetitions = _checkpoint(job, shard).load_all(job.recipe_of(shard))
+    repetitions = _open_checkpoint(job, shard).load_all(job.recipe_of(shard))
     write_folder(job.index(shard), job.assemble(shard, job.problem(shard), repetitions))
     mark_complete(job.index(shard).parent, job.key(shard))
     _clean(job.place(shard))
 
 
-def _checkpoint(job: Job, shard: int) -> Checkpoint:
+def _open_checkpoint(job: Job, shard: int) -> Checkpoint:
     return Checkpoint(job.place(shard), job.key(shard))
 
 
 def _is_finished(job: Job, shard: int, verify: bool = False) -> bool:
-    """Whether there is nothing left to do; the first step has compared the checksums."""
+    """Whether the shard is finished. Only the first step needs to verify the checksums."""
     return is_complete(job.index(shard).parent, job.key(shard), verify=verify)
 
 
 def _clean(place: Path) -> None:
-    """Remove what only the steps before the last one need."""
+    """Remove the files that a finished shard does not need."""
     for pattern in ("problem/*", "repetition-*.npz", ".irli-*.tmp"):
         for path in place.glob(pattern):
             path.unlink(missing_ok=True)
-    with suppress(OSError):  # a network file system keeps a file that is still mapped
+    with suppress(OSError):  # a network file system keeps files that are still mapped
         (place / "problem").rmdir()
 
 
@@ -110,7 +110,7 @@ def _check_visible(job: Job) -> None:
     if not Path(job.folder).is_dir():
         raise ClusterError(
             f"The machine {socket.gethostname()} cannot see the folder {job.folder}, where the "
-            "build keeps its files. Pass checkpoint= a folder on a file system that all share."
+            "build keeps its files. Pass checkpoint= a folder that all machines share."
         )
 
 
@@ -118,7 +118,7 @@ def _check_visible(job: Job) -> None:
 
 
 class _Tasks:
-    """Tasks on Ray; iterating over them waits for each, as they finish."""
+    """Tasks on Ray. Iterating over them waits for them in the order in which they finish."""
 
     def __init__(self, ray: Any, references: list[Any]) -> None:
         self.ray, self.references = ray, references
@@ -133,53 +133,53 @@ class _Tasks:
                 done, waiting = self.ray.wait(waiting, num_returns=1)
                 self.ray.get(done)
                 yield
-        finally:  # after an error or an interrupt, tasks that have not begun need not begin
+        finally:  # after an error or an interrupt, cancel the rest
             for reference in waiting:
                 self.ray.cancel(reference)
 
 
 def _submit(job: Job, groups: list[list[list[int]]], ray: Any) -> _Tasks:
-    """Submit all steps at once; each waits for those that it needs."""
-    needs: dict[str, Any] = {
+    """Submit all steps at once. Each waits for the steps that it depends on."""
+    needed: dict[str, Any] = {
         "num_cpus": job.threads,
         "memory": 2 * job.slice_bytes + _BASE,
         "max_retries": _RETRIES,
         "scheduling_strategy": "SPREAD",
     }
-    _warn_if_impossible(ray, needs)
-    on_gpu = needs | ({"num_gpus": 1} if job.device.startswith("cuda") else {})
-    what = ray.put(job)
+    _warn_if_impossible(ray, needed)
+    on_gpu = needed | ({"num_gpus": 1} if job.device.startswith("cuda") else {})
+    reference = ray.put(job)
     run = ray.remote(_run_after)
     references = []
     for shard in range(job.shards):
-        before = run.options(name="prepare", **needs).remote(prepare, what, (shard,))
+        before = run.options(name="prepare", **needed).remote(prepare, reference, (shard,))
         references.append(before)
         learned = []
         for numbers in groups[shard]:
             task = run.options(name="learn", **on_gpu)
-            learned.append(task.remote(learn, what, (shard, numbers), before))
-            if job.recipe.boost:  # later repetitions learn from the earlier ones
+            learned.append(task.remote(learn, reference, (shard, numbers), before))
+            if job.recipe.boost:  # later repetitions build on the earlier ones
                 before = learned[-1]
         references += learned
-        task = run.options(name="finish", **needs)
-        references.append(task.remote(finish, what, (shard,), *learned))
+        task = run.options(name="finish", **needed)
+        references.append(task.remote(finish, reference, (shard,), *learned))
     return _Tasks(ray, references)
 
 
 def _run_after(step: Any, job: Any, arguments: tuple[Any, ...], *before: None) -> None:
-    """Run a step; Ray starts it only when the results of those `before` it are there."""
+    """Run a step. Ray starts it when the results in `before` exist."""
     step(job, *arguments)
 
 
-def _warn_if_impossible(ray: Any, needs: dict[str, Any]) -> None:
-    """Warn if no machine can take a step; one may still join."""
+def _warn_if_impossible(ray: Any, needed: dict[str, Any]) -> None:
+    """Warn if no machine has the resources for a step. One may still join."""
     for node in ray.nodes():
         has = node["Resources"] if node["Alive"] else {}
-        if has.get("CPU", 0) >= needs["num_cpus"] and has.get("memory", 0) >= needs["memory"]:
+        if has.get("CPU", 0) >= needed["num_cpus"] and has.get("memory", 0) >= needed["memory"]:
             return
     log.warning(
-        "No machine of the cluster has %d CPUs and %.1f GB of memory for a step of the build yet: "
-        "it waits for one. More shards need less memory each.",
-        needs["num_cpus"],
-        needs["memory"] / 1e9,
+        "No machine of the cluster has the %d CPUs and %.1f GB of memory that a build step needs. "
+        "The build waits for one. With more shards, a step needs less memory.",
+        needed["num_cpus"],
+        needed["memory"] / 1e9,
     )

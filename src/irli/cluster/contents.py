@@ -1,7 +1,7 @@
-"""The folder of a sharded index: a manifest, and an ordinary index folder for each shard.
+"""Write and check the folder of a sharded index: a manifest, and an index folder per shard.
 
-Shard folders carry a piece of their checksum in their name, as data files do, and the manifest that
-names them is replaced last: a reader finds the old index or the new one, never a mix.
+The names of shard folders contain a part of their checksum, like those of data files. The manifest
+that lists them is replaced last. So a reader finds the old index or the new one, never a mix.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOCK = ".irli-shards.lock"
 
 
 class ShardedContents(NamedTuple):
-    """What the manifest keeps, besides the names of the shards."""
+    """The contents of the manifest, except the names of the shards."""
 
     kind: str
     shards: int
@@ -48,19 +48,20 @@ def write_shards(
     Parameters
     ----------
     save : function
-        Saves every shard to a folder of a list, and returns the checksums of their manifests.
+        Saves each shard to a folder of the list, and returns the checksums of their manifests.
     sums : list of str
-        These checksums, if they are known from before. Shards that are there are not written.
+        These checksums, if the shards were saved before. If all are intact at `path`, none is
+        written.
     """
     claim(path)
-    (path / LOCK).touch()  # says that the folder is ours, even if the save is interrupted
+    (path / LOCK).touch()  # marks the folder as ours, even if the save is interrupted
     with lock_file(path / _LOCK):
         try:
-            if not sums or not all(map(_is_intact, _shard_folders(path, sums), sums)):
+            if not sums or not all(map(_is_intact, _name_folders(path, sums), sums)):
                 sums = _save_shards(path, save, contents.shards)
             listed = [
                 {"folder": place.name, "checksum": checksum}
-                for place, checksum in zip(_shard_folders(path, sums), sums, strict=True)
+                for place, checksum in zip(_name_folders(path, sums), sums, strict=True)
             ]
             meta = contents.meta | {"shards": listed}
             write_folder(path, Folder(contents.kind, meta, contents.arrays, {}))
@@ -70,22 +71,22 @@ def write_shards(
 
 
 def _save_shards(path: Path, save: Callable[[list[str]], list[str]], shards: int) -> list[str]:
-    """Save all shards beside those that are there, and give them their names."""
+    """Save all shards beside the existing ones, and rename them by their checksums."""
     new = [path / f".irli-shard-{shard:04d}-{uuid.uuid4().hex}" for shard in range(shards)]
     sums = save([str(folder) for folder in new])
-    for folder, place, checksum in zip(new, _shard_folders(path, sums), sums, strict=True):
+    for folder, place, checksum in zip(new, _name_folders(path, sums), sums, strict=True):
         if not _is_intact(place, checksum):
             shutil.rmtree(place, ignore_errors=True)
             folder.rename(place)
     return sums
 
 
-def _shard_folders(path: Path, sums: list[str]) -> list[Path]:
+def _name_folders(path: Path, sums: list[str]) -> list[Path]:
     return [path / f"shard-{shard:04d}.{checksum[:8]}" for shard, checksum in enumerate(sums)]
 
 
 def _is_intact(folder: Path, checksum: str) -> bool:
-    """Whether a shard folder is there and intact."""
+    """Whether a shard folder exists, is intact and has this checksum."""
     try:
         if read_manifest(folder)["checksum"] != checksum:
             return False
@@ -95,8 +96,8 @@ def _is_intact(folder: Path, checksum: str) -> bool:
     return True
 
 
-def shard_paths(path: Path, folder: Folder) -> list[Path]:
-    """Return the folders of the shards, which must be those that the manifest means."""
+def find_shards(path: Path, folder: Folder) -> list[Path]:
+    """Return the folders of the shards, checked against the manifest."""
     paths = []
     for shard, entry in enumerate(folder.meta["shards"]):
         shard_folder = path / entry["folder"]
@@ -108,7 +109,7 @@ def shard_paths(path: Path, folder: Folder) -> list[Path]:
             raise FormatError(f"Shard {shard} of the index at {path} is missing: {error}") from None
         if checksum != entry["checksum"]:
             raise FormatError(
-                f"Shard {shard} of the index at {path} must be the one that its manifest means. "
+                f"Shard {shard} of the index at {path} must have the checksum in its manifest. "
                 f"{shard_folder} holds another index instead. Restore it from a copy, or build it "
                 "again."
             )
@@ -116,13 +117,13 @@ def shard_paths(path: Path, folder: Folder) -> list[Path]:
     return paths
 
 
-def shard_sums(folder: Folder) -> list[str]:
+def read_checksums(folder: Folder) -> list[str]:
     """Return the checksums of the shards that the manifest means."""
     return [str(entry["checksum"]) for entry in folder.meta["shards"]]
 
 
 def _sweep(path: Path) -> None:
-    """Remove shard folders that the current manifest does not name, also after a failed save."""
+    """Remove shard folders that the manifest does not name, such as those of a failed save."""
     named: set[str] = set()
     if (path / MANIFEST).exists():
         manifest = read_manifest(path)

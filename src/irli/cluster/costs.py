@@ -1,8 +1,8 @@
-"""What building and searching cost on this machine, measured on small indexes of generated vectors.
+"""Costs: count the work of builds and searches, and measure the seconds per unit on this machine.
 
-The work of each step is known from the sizes: so many pairs to compare, so many buckets to score.
-What a unit of work costs is fitted to a few real builds and searches on one thread, in seconds of
-processor time, which other programs on the machine disturb least.
+The sizes of an index give the work of each step: pairs to compare, buckets to score, and so on. The
+cost of a unit is fitted to a few real builds and searches of generated vectors. They run on one
+thread and are timed in processor seconds, which other programs disturb the least.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from irli.vectors.problem import HeldOut
 
 log = logging.getLogger(__name__)
 
-_ENLARGED = 12  # copies of each item where searches are measured, so that no cache holds them
-_APART = 0.3  # how far these lie from each other: within a bucket, but no equals
+_ENLARGED = 12  # copies of each item in measured searches, so that vectors exceed the caches
+_NOISE = 0.3  # standard deviation between the copies of an item: distinct, but in one bucket
 _BATCH = 128  # queries
-_REPEATS = 2
-# (items, buckets, epochs, epochs between re-partitions): small, but enough for codes, and chosen so
-# that no two kinds of work grow together.
+_REPEATS = 2  # timings, of which the shortest counts
+# Builds that are measured: (items, buckets, epochs, epochs between re-partitions). They are small,
+# but large enough for codes. No two kinds of work grow together, so their costs can be separated.
 _BUILDS = (
     (5_000, 64, 2, 2),
     (8_000, 512, 6, 6),
@@ -70,27 +70,33 @@ _BUILDS = (
     (12_000, 1024, 2, 1),
     (24_000, 1024, 4, 2),
 )
-_SEARCHED = (2, 6)  # of these builds: with few buckets and with many
+_SEARCHED = (2, 6)  # positions of the builds that are searched: few buckets, and many
 _PROBES = (1, 8, 32)
-_FEW = 20  # exact distances
-_MERGES = 50
-_WATCHED = ((5_000, 64), (16_000, 512), (32_000, 1024))  # items and buckets of builds for memory
-_GLANCE = 0.1  # seconds between two looks at it
-_UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work
+_FEW = 20  # candidates, at least
+_MERGES = 50  # merges that are timed together
+_WATCHED = ((5_000, 64), (16_000, 512), (32_000, 1024))  # (items, buckets), to measure memory
+_POLL = 0.1  # seconds between two readings of the memory
+_UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work in each
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds for a unit of each kind of work, for vectors of one dimension and one recipe.
+    """Seconds per unit of each kind of work, for one recipe and vectors of one dimension.
 
     Attributes
     ----------
-    prepare, learn, finish, search : seconds per unit, in the order of the functions `*_work`
-    merge : seconds to merge the answers of shards: for a call, and for each answer
-    base_bytes : what a worker holds besides what `build_bytes` counts
-    probes : buckets of each repetition that recall 0.95 at k = 10 took on generated vectors
-    candidates : items whose vectors it looked at
-    distinct : share of the read entries that are distinct items
+    prepare, learn, finish, search : tuple of float
+        Seconds per unit, in the order of `count_prepare_work` and its siblings.
+    merge : tuple of float
+        Seconds to merge the results of shards: per call, and per result.
+    base_bytes : int
+        Memory of a worker beyond what `count_build_bytes` counts.
+    probes : float
+        Buckets probed for recall 0.95 at k = 10 on generated vectors.
+    candidates : float
+        Exact distances computed in that search.
+    distinct : float
+        Share of the scanned entries that are distinct items.
     """
 
     dim: int
@@ -113,29 +119,33 @@ class Costs:
     def load(cls, path: Path) -> Costs:
         """Read what `save` wrote."""
         try:
-            said = json.loads(path.read_text())
-            costs = cls(**(said | {name: tuple(said[name]) for name in _UNITS}))
-            if any(len(getattr(costs, name)) != count for name, count in _UNITS.items()):
-                raise ValueError("the kinds of work are those of another version")
-            return costs
+            fields = json.loads(path.read_text())
+            costs = cls(**(fields | {name: tuple(fields[name]) for name in _UNITS}))
+            reason = "the kinds of work are those of another version"
+            if all(len(getattr(costs, name)) == count for name, count in _UNITS.items()):
+                return costs
         except (ValueError, TypeError, KeyError) as error:
-            raise FormatError(
-                f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: "
-                f"{error}. Remove it to have them measured again."
-            ) from error
+            reason = str(error)
+        raise FormatError(
+            f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: {reason}. "
+            "Remove it, and the costs are measured again."
+        )
 
 
-# --- how much work there is ----------------------------------------------------------------------
+# --- counting work -------------------------------------------------------------------------------
 
 
-def prepare_work(items: int, recipe: Recipe) -> list[float]:
-    """Pairs of queries and items to compare for exact neighbours, and items to write."""
+def count_prepare_work(items: int, recipe: Recipe) -> list[float]:
+    """Return the work of `prepare`: pairs compared for exact neighbours, and items written."""
     return [min(items, recipe.training_points) * items, items]
 
 
-def learn_work(items: int, recipe: Recipe) -> list[float]:
-    """For one repetition: queries drawn in training and buckets scored for them, items assigned and
-    buckets scored for them, and what k-means compares."""
+def count_learn_work(items: int, recipe: Recipe) -> list[float]:
+    """Return the work of `learn` for one repetition.
+
+    That is: queries drawn in training, buckets scored for them, items assigned to buckets, buckets
+    scored for them, and pairs compared by k-means.
+    """
     drawn = count_drawn(min(items, recipe.training_points), recipe)
     rounds = recipe.buckets_per_item - 1 + count_repartitions(recipe)
     start = 0
@@ -150,24 +160,28 @@ def learn_work(items: int, recipe: Recipe) -> list[float]:
     ]
 
 
-def finish_work(items: int) -> list[float]:
-    """Shards, items that codewords are learned from, and items to write with their codes.
+def count_finish_work(items: int) -> list[float]:
+    """Return the work of `finish`: shards, items that train the codes, and items written.
 
-    What more repetitions add to it is small beside what learning them takes.
+    Further repetitions add little, compared with the work of learning them.
     """
     return [1, min(items, CODED_SAMPLE), items]
 
 
-def search_work(recipe: Recipe, scanned: float, candidates: float, queries: int = 1) -> list[float]:
-    """For one query: calls, the query itself, buckets to score, entries to read, distances."""
+def count_search_work(
+    recipe: Recipe, scanned: float, candidates: float, queries: int = 1
+) -> list[float]:
+    """Return the work per query: calls, queries, buckets scored, entries scanned, distances."""
     return [1 / queries, 1, recipe.repetitions * recipe.buckets, scanned, candidates]
 
 
-def build_bytes(items: int, dim: int, recipe: Recipe) -> float:
-    """What the largest step of a shard's build holds besides its base: vectors, training queries
-    and their neighbours, the best buckets of each item, weights."""
+def count_build_bytes(items: int, dim: int, recipe: Recipe) -> float:
+    """Return the memory that the largest step of a shard's build needs beyond `base_bytes`.
+
+    That is: vectors, training queries and their neighbours, the best buckets of each item, weights.
+    """
     queries = min(items, recipe.training_points)
-    place = int(np.dtype(bucket_dtype(recipe.buckets)).itemsize) + 4  # a bucket and its chance
+    place = int(np.dtype(bucket_dtype(recipe.buckets)).itemsize) + 4  # a bucket and its probability
     kept = count_kept_buckets(items, recipe.choices) * place
     return (
         4 * items * dim
@@ -178,11 +192,11 @@ def build_bytes(items: int, dim: int, recipe: Recipe) -> float:
     )
 
 
-# --- what it costs -------------------------------------------------------------------------------
+# --- measuring costs -----------------------------------------------------------------------------
 
 
 def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
-    """Measure the costs for vectors of `dim` dimensions: a minute or two on an idle machine."""
+    """Measure the costs for vectors of `dim` dimensions, in a minute or two on an idle machine."""
     rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
     indexes: list[VectorIndex] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -196,9 +210,9 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
             chosen = dataclasses.replace(recipe, repetitions=1, **changes)
             job = _make_job(Path(folder), make_skewed(items, dim, seed), chosen)
             work = {
-                "prepare": prepare_work(items, job.recipe),
-                "learn": learn_work(items, job.recipe),
-                "finish": finish_work(items),
+                "prepare": count_prepare_work(items, job.recipe),
+                "learn": count_learn_work(items, job.recipe),
+                "finish": count_finish_work(items),
             }
             for name, seconds in _build(job).items():
                 rows[name].append((work[name], seconds))
@@ -206,12 +220,12 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
     index = indexes[-1]
     index.tune(0.95, 10)
     for place in _SEARCHED:
-        indexes[place].defaults = index.defaults  # the same kind of search
+        indexes[place].defaults = index.defaults  # so that all search in the same way
     queries = make_skewed(200, dim, seed, part=1)
-    told = index.explain(queries)
-    candidates = float(index.defaults.candidates or told.candidates.mean())
-    seen = index.explain(queries, probes=8, candidates=10**9)
-    distinct = float(seen.candidates.sum() / max(1, seen.scanned.sum()))
+    tuned = index.explain(queries)
+    candidates = float(index.defaults.candidates or tuned.candidates.mean())
+    explained = index.explain(queries, probes=8, candidates=10**9)
+    distinct = float(explained.candidates.sum() / max(1, explained.scanned.sum()))
     return Costs(
         dim=dim,
         recipe=recipe.name,
@@ -219,14 +233,14 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
         search=_measure_search([indexes[place] for place in _SEARCHED], candidates, distinct, seed),
         merge=_measure_merge(),
         base_bytes=_measure_base_bytes(dim, recipe),
-        probes=float(told.probed.mean()),
+        probes=float(tuned.probed.mean()),
         candidates=candidates,
         distinct=distinct,
     )
 
 
 def _build(job: VectorJob) -> dict[str, float]:
-    """Build the one shard of a job; return the processor seconds of each step."""
+    """Build the only shard of a job, and return the processor seconds of each step."""
     seconds = {}
     steps: tuple[tuple[Callable[..., None], list[Any]], ...] = (
         (prepare, []),
@@ -241,7 +255,10 @@ def _build(job: VectorJob) -> dict[str, float]:
 
 
 def make_skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArray[np.float32]:
-    """Make clustered vectors whose clusters differ in size; other parts follow the same law."""
+    """Make clustered vectors (items, dim) with clusters of unequal size.
+
+    Another `part` has other vectors of the same distribution.
+    """
     clusters = 1000
     shape = np.random.default_rng(seed)
     centres = shape.normal(size=(clusters, dim)).astype(np.float32)
@@ -261,10 +278,12 @@ def _make_job(folder: Path, vectors: NDArray[np.float32], recipe: Recipe) -> Vec
 
 
 def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[float, ...]:
-    """Return what a unit of each kind of work costs: never less than nothing, and so that errors
-    are small beside what is measured, not beside the largest."""
+    """Return the seconds per unit of each kind of work, by non-negative least squares.
+
+    Relative errors are minimised, so that small measurements count as much as large ones.
+    """
     matrix, times = np.array(work, dtype=float), np.array(seconds)
-    size = matrix.max(axis=0)  # NNLS wants columns of one size
+    size = matrix.max(axis=0)  # NNLS needs columns of similar size
     solution, _ = nnls(matrix / size / times[:, None], np.ones(len(times)))
     return tuple(float(value) for value in solution / size)
 
@@ -272,34 +291,34 @@ def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[f
 def _measure_search(
     indexes: list[VectorIndex], usual: float, distinct: float, seed: int
 ) -> tuple[float, ...]:
-    """Measure searches of shards whose vectors are in no cache."""
+    """Measure searches of shards whose vectors do not fit into the caches."""
     queries = make_skewed(_BATCH, indexes[0].stats()["dim"], seed, part=2)
-    few = max(_FEW, round(usual))
+    base = max(_FEW, round(usual))
     work, seconds = [], []
     for large in map(_enlarge, indexes):
         with _serve(large) as shards:
             for probes in _PROBES:
-                for candidates in (_FEW, 2 * few, 8 * few):
+                for candidates in (_FEW, 2 * base, 8 * base):
                     chosen = large.defaults.replace(probes=probes, candidates=candidates)
-                    seen = large.explain(queries, probes=probes, candidates=candidates)
-                    read = float(seen.scanned.mean())
+                    explained = large.explain(queries, probes=probes, candidates=candidates)
+                    read = float(explained.scanned.mean())
                     exact = min(candidates, distinct * read)
                     for count in (1, _BATCH):
-                        work.append(search_work(large.recipe, read, exact, count))
+                        work.append(count_search_work(large.recipe, read, exact, count))
                         seconds.append(_time_search(shards, queries, count, chosen))
     return _fit_costs(work, seconds)
 
 
 @contextmanager
 def _serve(index: VectorIndex) -> Iterator[LocalShards]:
-    """Serve an index as the only shard of another: calls to a shard cost something, too."""
+    """Serve an index as a single shard, since calls to a shard cost time too."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
         yield LocalShards([Path(folder)], VectorShard, mmap=True, verify=False)
 
 
 def _time_search(shards: LocalShards, queries: Any, count: int, chosen: SearchParameters) -> float:
-    """Return the processor seconds of a query, in batches of `count`."""
+    """Return the processor seconds per query, in batches of `count`."""
     times = []
     for _ in range(_REPEATS):
         start = process_time()
@@ -310,7 +329,7 @@ def _time_search(shards: LocalShards, queries: Any, count: int, chosen: SearchPa
 
 
 def _enlarge(index: VectorIndex) -> VectorIndex:
-    """Return the index with every item many times over, a little apart."""
+    """Return the index with several noisy copies of each item, in the buckets of the original."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
         saved = read_folder(folder, mmap=False)
@@ -318,7 +337,7 @@ def _enlarge(index: VectorIndex) -> VectorIndex:
     rng = np.random.default_rng(0)
     many = np.concatenate(
         [
-            vectors + _APART * rng.standard_normal(size=vectors.shape, dtype=np.float32)
+            vectors + _NOISE * rng.standard_normal(size=vectors.shape, dtype=np.float32)
             for _ in range(_ENLARGED)
         ]
     )
@@ -346,7 +365,7 @@ def _enlarge(index: VectorIndex) -> VectorIndex:
 
 
 def _measure_merge() -> tuple[float, ...]:
-    """Return the seconds to merge the answers of shards: for a call, and for each answer."""
+    """Return the seconds to merge the results of shards: per call, and per result."""
     shards, k = 8, 10
     rng = np.random.default_rng(0)
     work, seconds = [], []
@@ -367,25 +386,25 @@ def _measure_merge() -> tuple[float, ...]:
 
 
 def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
-    """Return what a worker holds besides what `build_bytes` counts: torch, compiled kernels.
+    """Return the memory of a worker beyond `count_build_bytes`: torch, compiled kernels.
 
-    It is what the largest of three small builds in a process of their own had to hold.
+    It is the peak over three small builds in a process of their own.
     """
-    asked = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
-    code = f"from irli.cluster.costs import print_peak; print_peak({asked!r})"
+    arguments = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
+    code = f"from irli.cluster.costs import print_peak; print_peak({arguments!r})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if run.returncode:
-        said = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
+        lines = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
         raise ClusterError(
-            f"The memory of a worker cannot be measured: {said[-1]}. There must be room for a "
-            "process with torch, and for some small builds in the temporary folder."
+            f"The memory of a worker cannot be measured: {lines[-1]}. Free some memory for a "
+            "process with torch, and some space in the temporary folder for small builds."
         )
     return int(run.stdout.splitlines()[-1])
 
 
-def print_peak(asked: str) -> None:
-    """Build in this process; print the most private memory that it held, less what is counted."""
-    dim, settings, builds = json.loads(asked)
+def print_peak(arguments: str) -> None:
+    """Build in this process, and print its peak private memory beyond `count_build_bytes`."""
+    dim, settings, builds = json.loads(arguments)
     recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, repartition_every=1)
     most = float(_read_private_bytes())
     with tempfile.TemporaryDirectory() as folder:
@@ -395,14 +414,16 @@ def print_peak(asked: str) -> None:
             with ThreadPoolExecutor(1) as pool:
                 running = pool.submit(_build, job)
                 while not running.done():
-                    most = max(most, _read_private_bytes() - build_bytes(items, dim, job.recipe))
-                    sleep(_GLANCE)
+                    most = max(
+                        most, _read_private_bytes() - count_build_bytes(items, dim, job.recipe)
+                    )
+                    sleep(_POLL)
                 running.result()
-    print(int(most))  # for `_measure_base_bytes`, which reads it in another process
+    print(int(most))  # `_measure_base_bytes` reads it from another process
 
 
 def _read_private_bytes() -> int:
-    """Return the bytes of memory that only this process has."""
+    """Return the bytes of memory that this process shares with no other."""
     with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
         private = [int(line.split()[1]) for line in file if line.startswith("Private_")]
     return 1024 * sum(private)

@@ -1,4 +1,4 @@
-"""The shards of one index as a whole: opened here or on Ray, called, saved, closed."""
+"""ShardGroup: open the shards of an index in this process or on Ray, call, save and close them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from irli.base.types import StrPath
 from irli.cluster.contents import ShardedContents, write_shards
-from irli.cluster.serve import Answers, LocalShards, RayShards, Serving
+from irli.cluster.serve import Answers, open_shards
 from irli.cluster.workdir import WorkDir
 
 
@@ -21,16 +21,16 @@ class ShardGroup:
     kind : type
         `VectorShard` or `LabelShard`.
     ray : str, optional
-        Where to open them: on Ray, or without it in this process.
+        The Ray cluster to open them on. Without it, they are opened in this process.
     sums : list of str
-        The checksums of the shards, where they have been saved.
+        The checksums of the shards, if they have been saved.
     workdir : WorkDir, optional
-        What must stay as long as shards may be opened again.
+        The working folder with the shards. A temporary one must live as long as this object.
 
     Attributes
     ----------
     facts : list of dict
-        What each shard tells about itself.
+        Stats, history and, for vectors, loads of each shard.
     """
 
     def __init__(
@@ -45,11 +45,7 @@ class ShardGroup:
         sums: list[str] | None = None,
         workdir: WorkDir | None = None,
     ) -> None:
-        self._serving: Serving = (
-            LocalShards(paths, kind, mmap, verify)
-            if ray is None
-            else RayShards(ray, paths, kind, mmap, verify, replicas)
-        )
+        self._serving = open_shards(paths, kind, mmap, verify, ray=ray, replicas=replicas)
         self._sums, self._workdir = sums or [], workdir
         self._count = len(paths)
         self.facts: list[dict[str, Any]] = self.ask("facts").values
@@ -73,7 +69,7 @@ class ShardGroup:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """How learning went, shard by shard."""
+        """Loss, recall and loads after each re-partition, shard by shard."""
         return [
             entry | {"shard": shard}
             for shard, facts in enumerate(self.facts)
@@ -86,7 +82,7 @@ class ShardGroup:
         return each[0] | {name: sum(stats[name] for stats in each) for name in names}
 
     def save(self, path: StrPath, contents: ShardedContents) -> None:
-        """Write the folder `path`; the shards write themselves, each to a folder within it."""
+        """Write the index folder `path`. Each shard writes its own folder within it."""
 
         def save_shards(folders: list[str]) -> list[str]:
             return self.call("save", [(folder,) for folder in folders]).values

@@ -1,7 +1,7 @@
-"""ShardedIndex: one index over many machines, each with a part of the items.
+"""ShardedIndex, the public class: fit, search, tune, save and load vectors in P shards.
 
-The items are cut into P shards, which learn and search independently of each other. Their answers
-are merged by distance. With `ray=None` all of that happens in this process, otherwise on Ray.
+Each shard has a slice of the items. Shards learn and search independently of each other, and their
+results are merged by distance. With `ray=None` everything runs in this process, otherwise on Ray.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_names
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
+from irli.base.index import Index
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.cluster.build import build
-from irli.cluster.contents import ShardedContents, shard_paths, shard_sums
+from irli.cluster.contents import ShardedContents, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge, merge_explanations
 from irli.cluster.shard import VectorShard
@@ -38,23 +39,23 @@ from irli.vectors.tune import TuneResult
 
 
 class ShardedResult(SearchResult):
-    """Distances and ids, nearest first, and the shards that have no part in them."""
+    """Distances and ids, nearest first, and the shards that did not answer (`missing`)."""
 
     missing: tuple[int, ...] = ()
 
 
-class ShardedIndex:
+class ShardedIndex(Index):
     """A vector index in P shards, with the methods of `VectorIndex`.
 
     Parameters
     ----------
     metric, recipe
-        As for `VectorIndex`; the recipe is that of every shard.
+        As for `VectorIndex`. All shards use the same recipe.
     shards : int
-        P. Each holds a slice of the items: the first N / P, the next ones, and so on.
+        P. Each shard holds N / P consecutive items.
     ray : str, optional
-        "auto" joins the Ray cluster that runs here or starts one; an address joins that one.
-        By default there is no Ray: shards learn and search one after the other in this process.
+        "auto" joins the Ray cluster on this machine, or starts one. An address joins the cluster
+        there. By default, shards learn and search one after the other in this process.
     replicas : int
         Ray actors that serve each shard.
 
@@ -86,27 +87,24 @@ class ShardedIndex:
     # --- learning ------------------------------------------------------------------------------
 
     def fit(
-        self,
-        X: Any,
-        ids: Any = None,
-        queries: Any = None,
-        relevance: Any = None,
-        **options: Unpack[LearnArguments],
+        self, X: Any, ids: Any = None, queries: Any = None, relevance: Any = None, **options: Any
     ) -> ShardedIndex:
-        """Learn to index the vectors `X`, and tune the search to recall 0.95 at k = 10.
+        """Learn an index of the vectors `X`, and tune the search to recall 0.95 at k = 10.
 
         Parameters
         ----------
         X : path, list of paths, or array_like of shape (N, d)
-            Files that all machines see: .npy, .*bin and .*vecs are mapped; .npy and .*bin may also
-            lie in an object store ("s3://..."). An array is written to a file first.
+            Files must be visible to all machines. .npy, .*bin and .*vecs files are memory-mapped.
+            .npy and .*bin files may also be in an object store ("s3://..."). An array is written to
+            a file first.
         ids, queries, relevance
-            As for `VectorIndex.fit`. Each shard learns from its own neighbours of the queries.
+            As for `VectorIndex.fit`. For each shard, the neighbours of a query are among its own
+            items.
         **options
-            See `LearnOptions`. `progress` is one bar over all steps of all shards. `threads` are
-            those of each step; on Ray 1 by default, which is what a step asks the cluster for.
-            `checkpoint` is a folder that all machines see, for working files and finished shards;
-            a second call resumes there. `workers` must be 1: Ray runs steps side by side.
+            See `LearnOptions`, with these differences. `progress` is one bar over the steps of all
+            shards. `threads` is per step; on Ray the default is 1, and a step reserves that many
+            CPUs. `checkpoint` is a folder that all machines see; a second call resumes there.
+            `workers` must be 1, since Ray runs steps in parallel.
         """
         run = check_options(options)
         workdir = WorkDir(run.checkpoint)
@@ -156,18 +154,19 @@ class ShardedIndex:
         Parameters
         ----------
         queries, k, filter, **parameters
-            As for `VectorIndex.search`. Probes and candidates are those of each shard.
+            As for `VectorIndex.search`. `probes` and `candidates` apply to each shard.
         threads : int
-            In each shard.
+            Threads in each shard.
         deadline : float
-            Seconds after which the call ends, with or without all answers.
+            Seconds after which the call ends, even if shards have not answered.
         partial : bool
-            Whether to answer without the shards that are down or late. Otherwise that is an error.
+            Whether to return results without the shards that are down or late. If False, they
+            raise an error.
 
         Returns
         -------
         ShardedResult
-            As from `VectorIndex.search`; `missing` names the shards that did not answer.
+            As for `VectorIndex.search`. `missing` lists the shards that did not answer.
         """
         group = self._fitted()
         prepared, single = as_queries(queries, self._dim)
@@ -189,26 +188,24 @@ class ShardedIndex:
         k: int = 10,
         *,
         filter: Any = None,
-        threads: int | None = None,
-        **parameters: Unpack[SearchArguments],
+        **given: Unpack[SearchArguments],
     ) -> Explanation:
-        """Report what a search with these arguments does: the work of all shards together.
+        """Report the work of a search, summed over all shards.
 
         Seconds are those of the slowest shard.
         """
         group = self._fitted()
         prepared, _ = as_queries(queries, self._dim)
         k = check_int("k", k, at_least=1, owner="explain")
-        thread_count(threads)
-        chosen = self.defaults.replace(**parameters)
+        chosen = self.defaults.replace(**given)
         arguments = [(prepared, k, chosen, part) for part in self._split_filter(filter)]
         return merge_explanations(group.call("explain", arguments).values, k, self.metric)
 
     def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
-        """Find the cheapest search that reaches `recall` at `k`, and make it the default.
+        """Find the fastest search that reaches `recall` at `k`, and make it the default.
 
-        As `VectorIndex.tune`; all shards get the same parameters, and the seconds are those of a
-        batch through all of them.
+        It is like `VectorIndex.tune`. All shards get the same parameters. The measured seconds are
+        those of a query in a batch, over all shards.
         """
         group = self._fitted()
         if queries is not None:
@@ -218,27 +215,24 @@ class ShardedIndex:
         return tuned
 
     def nearest(self, queries: Any, k: int = 10) -> SearchResult:
-        """Return the true k nearest items of each query, by comparing it with all of them."""
+        """Return the true k nearest items of each query, found by exhaustive comparison."""
         group = self._fitted()
         given = as_vectors(queries, "queries", self._dim)
         k = check_int("k", k, at_least=1, owner="nearest")
         return merge(group.ask("nearest", given, k).values, k, self.metric)
 
     def _split_filter(self, filter: Any) -> list[Any]:
-        """Return what each shard gets of a filter: its slice of a mask, all of a list of ids."""
+        """Return the filter of each shard: its slice of a mask, or all of a list of ids."""
         mask = None if filter is None else np.asarray(getattr(filter, "ids", filter))
         if mask is None or mask.dtype != bool or mask.shape != (len(self),):
             return [filter] * self.shards
         return [mask[start:stop] for start, stop in pairwise(self._bounds)]
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- inspecting ----------------------------------------------------------------------------
 
     def __len__(self) -> int:
         self._fitted()
         return int(self._bounds[-1])
-
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
 
     def __contains__(self, id: object) -> bool:
         group = self._fitted()
@@ -255,21 +249,21 @@ class ShardedIndex:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The ids of all items (N,), in the order in which `fit` got them."""
+        """The ids of all items (N,), in the order of the rows given to `fit`."""
         return np.concatenate(self._fitted().ask("ids").values)
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """How learning went, shard by shard."""
+        """Loss, recall and loads after each re-partition, shard by shard."""
         return [] if self._group is None else self._group.history
 
     def loads(self) -> list[NDArray[np.int64]]:
-        """Return the loads of the buckets of all shards, (P B,) for each repetition."""
+        """Return how many items each bucket holds: an array of shape (P B,) for each repetition."""
         each = [facts["loads"] for facts in self._fitted().facts]
         return [np.concatenate(parts) for parts in zip(*each, strict=True)]
 
     def stats(self) -> dict[str, Any]:
-        """Return sizes, settings and bytes of all shards together as plain values."""
+        """Return sizes, settings and memory in bytes of all shards together, as plain values."""
         counts = ("items", "buckets", "entries", "router_multiplications")
         sizes = ("bytes", "bytes_vectors", "bytes_codes")
         return self._fitted().sum_stats((*counts, *sizes)) | {
@@ -287,9 +281,9 @@ class ShardedIndex:
     # --- files ---------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
-        """Write the folder `path`, replacing an index that is there already.
+        """Write the index folder `path`. An index that is there already is replaced.
 
-        The shards write themselves, each to a folder within it: all machines must see it.
+        Each shard writes its own folder within it, so all machines must see `path`.
         """
         meta = {
             "metric": self.metric,
@@ -309,7 +303,7 @@ class ShardedIndex:
         mmap: bool = True,
         verify: bool = True,
     ) -> ShardedIndex:
-        """Open the folder `path`, on Ray or in this process; `irli.load` opens it in this one.
+        """Open the index folder `path`, on Ray or in this process. `irli.load` uses this process.
 
         Parameters
         ----------
@@ -322,7 +316,7 @@ class ShardedIndex:
         folder = read_folder(root, mmap=False, verify=verify)
         check_kind(folder, SHARDS)
         with reading():
-            paths, sums = shard_paths(root, folder), shard_sums(folder)
+            paths, sums = find_shards(root, folder), read_checksums(folder)
             metric, recipe = folder.meta["metric"], Recipe(**folder.meta["recipe"])
             defaults = SearchParameters(**folder.meta["defaults"])
             tuning = folder.arrays["tuning_queries"]
@@ -332,14 +326,14 @@ class ShardedIndex:
         return index
 
     def close(self) -> None:
-        """End the actors that serve the shards; without it they end with this object."""
+        """End the Ray actors that serve the shards. Otherwise they end with this object."""
         if self._group is not None:
             self._group.close()
             self._group = None
 
 
-def check_options(options: LearnArguments) -> LearnOptions:
-    """Return the options of a sharded `fit`, in which Ray takes the place of workers."""
+def check_options(options: dict[str, Any]) -> LearnOptions:
+    """Return the options of a sharded `fit`. Ray replaces workers, so there may be only one."""
     check_names(options, LearnArguments.__annotations__, owner="fit")
     workers = options.get("workers", 1)
     check_int("workers", workers, at_least=1, at_most=1, owner="fit of a sharded index")
@@ -347,12 +341,12 @@ def check_options(options: LearnArguments) -> LearnOptions:
 
 
 def count_step_threads(options: LearnOptions, ray: str | None) -> int:
-    """Return the threads of each step: on Ray 1, unless told otherwise."""
+    """Return the threads of each step. On Ray, the default is 1."""
     return 1 if ray is not None and options.threads is None else options.thread_count
 
 
 def check_deadline(deadline: float | None, partial: bool, *, owner: str) -> float | None:
-    """Check what a call to shards is told about those that are late."""
+    """Check the arguments about late shards, and return the deadline."""
     check_bool("partial", partial, owner=owner)
     if deadline is None:
         return None

@@ -1,6 +1,6 @@
-"""A job: all that a worker must know to build a shard, in terms of the phases of learning.
+"""Job: the base class of VectorJob and LabelJob, with the paths, key and phases of each shard.
 
-`VectorJob` and `LabelJob` say what the phases are for each kind of index.
+A job has all that a worker must know to build a shard.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from irli.learning.repetition import Repetition
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
-    """What is built, and where: small, since it travels to every step.
+    """What to build, and where. It is small, since it is sent to every step.
 
     Attributes
     ----------
     folder : str
-        For working files and finished shards; every machine must see it.
+        For working files and finished shards. All machines must see it.
     shards : int
-        P.
+        The number of shards (P).
     recipe : Recipe
-        Of all shards; `recipe_of` resolves what is left open for each.
+        Of all shards. `recipe_of` returns it resolved for a single shard.
     slice_bytes : int
-        What the data of the largest shard take.
+        Size of the largest shard's data.
     threads : int
-        Of each step.
+        Threads of each step.
     device : str
-        Where torch learns.
+        The torch device of training.
     """
 
     folder: str
@@ -46,33 +46,33 @@ class Job(ABC):
 
     @abstractmethod
     def describe(self, shard: int) -> list[Any]:
-        """Return, as plain JSON, all that decides what is learned for a shard."""
+        """Return all inputs that decide what a shard learns, as plain JSON values."""
 
     @abstractmethod
     def make_problem(self, shard: int) -> Any:
-        """Return what there is to learn: a `VectorProblem` or a `LabelProblem`."""
+        """Run the first phase: return a `VectorProblem` or a `LabelProblem`."""
 
     @abstractmethod
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
-        """Return the index of a shard, given its saved problem and what was learned."""
+        """Run the last phases: return the index of a shard from its problem and repetitions."""
 
     def recipe_of(self, shard: int) -> Recipe:
         """Return the resolved recipe of one shard."""
         return self.recipe
 
     def key(self, shard: int) -> str:
-        """Identify what is learned for a shard: results under another key are not used."""
-        said = json.dumps([*self.describe(shard), shard], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()
+        """Return a hash of the inputs of a shard. Results with another key are not reused."""
+        described = json.dumps([*self.describe(shard), shard], sort_keys=True)
+        return hashlib.sha256(described.encode()).hexdigest()
 
     def place(self, shard: int) -> Path:
-        """Where the files of a shard are."""
+        """Return the folder of a shard."""
         return Path(self.folder) / f"shard-{shard:04d}"
 
     def problem(self, shard: int) -> Path:
-        """Where the problem of a shard is, until it is learned."""
+        """Return the folder of a shard's problem, which is removed when the shard is finished."""
         return self.place(shard) / "problem"
 
     def index(self, shard: int) -> Path:
-        """Where the finished index of a shard is."""
+        """Return the folder of a shard's finished index."""
         return self.place(shard) / "finished" / "index"

@@ -1,10 +1,9 @@
-"""ShardedLabelIndex: labels over many machines.
+"""ShardedLabelIndex, the public class: fit, predict, save and load labels in P shards.
 
-The labels are dealt out to P shards, common and rare ones evenly. Every shard learns from all rows.
-A row that carries none of a shard's labels carries one more, "elsewhere", so that a shard knows
-when a row is not its own. All shards rank with log-odds that are fitted on held-out rows, so scores
-mean the same everywhere, and the best of all shards are the best. With one shard, only the
-repetitions are spread over the machines.
+The labels are dealt out to P shards, so that each gets common and rare ones. Every shard learns
+from all rows. Each shard has one extra label, "other", for rows that carry none of its own labels.
+All shards rank by log-odds calibrated on held-out rows, so the scores of shards can be compared and
+merged. With one shard, only the repetitions are spread over the machines.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from numpy.typing import NDArray
 
 from irli.base.checks import as_labels, as_rows, check_int
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
+from irli.base.index import Index
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.types import StrPath
 from irli.cluster.build import build
-from irli.cluster.contents import ShardedContents, shard_paths, shard_sums
+from irli.cluster.contents import ShardedContents, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.index import check_deadline, check_options, count_step_threads
 from irli.cluster.label_job import deal_labels, make_label_job
@@ -32,22 +32,21 @@ from irli.errors import NotFitted
 from irli.labels.index import Prediction, count_labels
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names
-from irli.learning.options import LearnArguments
 
 
 class ShardedPrediction(Prediction):
-    """Scores and labels, best first, and the shards that have no part in them."""
+    """Scores and labels, best first, and the shards that did not answer (`missing`)."""
 
     missing: tuple[int, ...] = ()
 
 
-class ShardedLabelIndex:
+class ShardedLabelIndex(Index):
     """A label index in P shards, with the methods of `LabelIndex` for learning and predicting.
 
     Parameters
     ----------
     recipe : str or Recipe
-        That of every shard.
+        The recipe of each shard.
     shards, ray, replicas
         As for `ShardedIndex`. With `shards=1` the repetitions are spread over the machines.
 
@@ -77,12 +76,7 @@ class ShardedLabelIndex:
         self._labels: list[NDArray[np.int64]] = []  # of each shard
 
     def fit(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        names: Iterable[str] | None = None,
-        **options: Unpack[LearnArguments],
+        self, X: Any, Y: Any, *, names: Iterable[str] | None = None, **options: Any
     ) -> ShardedLabelIndex:
         """Learn which labels the rows `X` carry.
 
@@ -138,11 +132,11 @@ class ShardedLabelIndex:
         deadline = check_deadline(deadline, partial, owner="predict")
         single = isinstance(X, np.ndarray) and X.ndim == 1
         rows = as_rows(X, group.facts[0]["stats"]["dim"])
-        more = 1 if self.shards > 1 else 0  # for the label "elsewhere"
+        more = 1 if self.shards > 1 else 0  # for the label "other"
         call = (rows, k + more, {**parameters, "threads": threads})
         answers = group.call("predict", [call] * self.shards, deadline, partial)
-        there = [shard for shard in range(self.shards) if shard not in answers.missing]
-        scores, labels = self._merge(answers.values, there, k)
+        answered = [shard for shard in range(self.shards) if shard not in answers.missing]
+        scores, labels = self._merge(answers.values, answered, k)
         found = ShardedPrediction(*((scores[0], labels[0]) if single else (scores, labels)))
         found.missing = answers.missing
         return found
@@ -150,10 +144,10 @@ class ShardedLabelIndex:
     def _merge(
         self, parts: list[Prediction], shards: list[int], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return the k best of all parts, by their numbers in the whole."""
+        """Return the k best labels of all parts, with their numbers in the whole index."""
         scores = np.concatenate([part.scores for part in parts], axis=1)
         numbers = [
-            np.append(self._labels[shard], [-1, -1])[part.labels]  # "elsewhere", and padding
+            np.append(self._labels[shard], [-1, -1])[part.labels]  # "other", and padding
             for part, shard in zip(parts, shards, strict=True)
         ]
         labels = np.concatenate(numbers, axis=1)
@@ -165,16 +159,13 @@ class ShardedLabelIndex:
         self._fitted()
         return sum(map(len, self._labels))
 
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
-
     def __repr__(self) -> str:
-        what = "not fitted" if self._group is None else f"{len(self)} labels"
-        return f"ShardedLabelIndex(recipe={self.recipe.name!r}, {self.shards} shards, {what})"
+        state = "not fitted" if self._group is None else f"{len(self)} labels"
+        return f"ShardedLabelIndex(recipe={self.recipe.name!r}, {self.shards} shards, {state})"
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """How learning went, shard by shard."""
+        """Loss, recall and loads after each re-partition, shard by shard."""
         return [] if self._group is None else self._group.history
 
     def stats(self) -> dict[str, Any]:
@@ -196,7 +187,7 @@ class ShardedLabelIndex:
         return self._group
 
     def save(self, path: StrPath) -> None:
-        """Write the folder `path`, replacing an index that is there already."""
+        """Write the index folder `path`. An index that is there already is replaced."""
         meta = {"recipe": dataclasses.asdict(self.recipe)}
         arrays: dict[str, NDArray[Any]] = {
             "labels": np.concatenate(self._labels),
@@ -208,7 +199,7 @@ class ShardedLabelIndex:
 
     @classmethod
     def load(cls, path: StrPath, *, ray: str | None = None, **options: Any) -> ShardedLabelIndex:
-        """Open the folder `path`, on Ray or in this process.
+        """Open the index folder `path`, on Ray or in this process.
 
         Parameters
         ----------
@@ -220,7 +211,7 @@ class ShardedLabelIndex:
         folder = read_folder(root, mmap=False, verify=options.get("verify", True))
         check_kind(folder, LABEL_SHARDS)
         with reading():
-            paths, sums = shard_paths(root, folder), shard_sums(folder)
+            paths, sums = find_shards(root, folder), read_checksums(folder)
             recipe = Recipe(**folder.meta["recipe"])
             labels = np.split(folder.arrays["labels"], folder.arrays["starts"][1:-1])
             names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
@@ -230,7 +221,7 @@ class ShardedLabelIndex:
         return index
 
     def close(self) -> None:
-        """End the actors that serve the shards; without it they end with this object."""
+        """End the Ray actors that serve the shards. Otherwise they end with this object."""
         if self._group is not None:
             self._group.close()
             self._group = None

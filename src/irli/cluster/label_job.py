@@ -1,4 +1,4 @@
-"""Shards of labels: which labels a shard has, and the phases of a shard."""
+"""LabelJob: which labels each shard has, its rows as files, and the phases of one label shard."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from irli.learning.repetition import Repetition
 
 @dataclass(frozen=True, kw_only=True)
 class LabelJob(Job):
-    """Rows and their labels in files.
+    """How to build each shard of a label index.
 
     Attributes
     ----------
     rows, labels : str
-        Files: .npy, or .npz of a CSR.
+        Paths of files: .npy, or .npz of a CSR.
     label_count : int
-        L.
+        L, of all shards.
     """
 
     rows: str
@@ -44,8 +44,8 @@ class LabelJob(Job):
         return [VERSION, names, self.shards, dataclasses.asdict(self.recipe)]
 
     def recipe_of(self, shard: int) -> Recipe:
-        dealt = len(range(shard, self.label_count, self.shards))
-        return self.recipe.resolve_for_labels(dealt + (self.shards > 1))
+        count = len(range(shard, self.label_count, self.shards))
+        return self.recipe.resolve_for_labels(count + (self.shards > 1))
 
     def make_problem(self, shard: int) -> LabelProblem:
         rows, labels = self._read(shard)
@@ -53,7 +53,7 @@ class LabelJob(Job):
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read(shard)
-        # Log-odds come from the ranker; only the scores of a single shard need no comparison.
+        # Scores of several shards are compared, which takes the log-odds of the ranker.
         want_ranker = None if self.shards == 1 else True
         contents = complete_labels(
             LabelProblem.load(saved),
@@ -82,7 +82,7 @@ def make_label_job(
     threads: int,
     device: str,
 ) -> LabelJob:
-    """Write checked rows and labels to `folder`; return the job that reads them there."""
+    """Write checked rows and labels to `folder`, and return the job that reads them."""
     if isinstance(rows, np.ndarray):
         path, size = store(folder, "rows", rows), rows.size
     else:
@@ -101,7 +101,7 @@ def make_label_job(
 
 
 def deal_labels(counts: NDArray[np.int64], shards: int) -> list[NDArray[np.int64]]:
-    """Deal the labels out, the most common first, so that all shards have as many of each kind.
+    """Deal the labels out by frequency, so that all shards get common and rare ones alike.
 
     Examples
     --------
@@ -113,11 +113,11 @@ def deal_labels(counts: NDArray[np.int64], shards: int) -> list[NDArray[np.int64
 
 
 def take_labels(labels: Any, shard: int, shards: int) -> Any:
-    """Return the labels of a shard (n, L / P + 1); the last one means "elsewhere"."""
+    """Return the labels of a shard (n, L / P + 1). The last one is "other": none of these."""
     if shards == 1:
         return labels
-    own = sp.csc_array(labels)[:, deal_labels(count_labels(labels), shards)[shard]]
-    none = np.asarray(own.sum(axis=1)).ravel() == 0
-    somewhere = np.diff(labels.indptr) > 0
-    elsewhere = sp.csr_array((none & somewhere).astype(np.float32)[:, None])
-    return sp.csr_array(sp.hstack([own, elsewhere]))
+    kept = sp.csc_array(labels)[:, deal_labels(count_labels(labels), shards)[shard]]
+    none = np.asarray(kept.sum(axis=1)).ravel() == 0
+    labelled = np.diff(labels.indptr) > 0
+    other = sp.csr_array((none & labelled).astype(np.float32)[:, None])
+    return sp.csr_array(sp.hstack([kept, other]))

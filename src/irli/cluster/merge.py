@@ -1,4 +1,4 @@
-"""Answers of shards, put together as if there were one index."""
+"""Merge the search results and the explanations of shards, as if there were one index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from irli.vectors.searcher import Explanation
 
 
 def order_answers(parts: Sequence[SearchResult], k: int, metric: str) -> NDArray[np.int64]:
-    """Return the places of the k best among all parts side by side; ties go to earlier items.
+    """Return the columns of the k best results in all parts side by side. Ties go to earlier items.
 
     Examples
     --------
@@ -22,39 +22,39 @@ def order_answers(parts: Sequence[SearchResult], k: int, metric: str) -> NDArray
     array([[0, 2, 1]])
     """
     distances, ids = _concatenate(parts)
-    far = -distances if metric == "ip" else distances
-    # Shards hold their items in order, and their answers are in order: a stable sort keeps it.
-    return np.lexsort((far, ids < 0), axis=1)[:, :k]
+    key = -distances if metric == "ip" else distances
+    # Shards, and the results within each, are in the order of the items. A stable sort keeps it.
+    return np.lexsort((key, ids < 0), axis=1)[:, :k]
 
 
 def merge(parts: Sequence[SearchResult], k: int, metric: str) -> SearchResult:
-    """Return the k best answers of all parts: nearest first, padding last."""
+    """Return the k best results of all parts, nearest first, padding last."""
     if len(parts) == 1:
         return parts[0]
     distances, ids = _concatenate(parts)
-    place = order_answers(parts, k, metric)
+    column = order_answers(parts, k, metric)
     return SearchResult(
-        np.take_along_axis(distances, place, axis=1), np.take_along_axis(ids, place, axis=1)
+        np.take_along_axis(distances, column, axis=1), np.take_along_axis(ids, column, axis=1)
     )
 
 
 def merge_explanations(
     parts: Sequence[tuple[SearchResult, Explanation]], k: int, metric: str
 ) -> Explanation:
-    """Return what a search does in all shards: work is summed, seconds are of the slowest."""
-    found, told = zip(*parts, strict=True)
-    place = order_answers(found, k, metric)
-    votes = np.concatenate([part.votes for part in told], axis=1)
+    """Return one explanation: the summed work of all shards, and the seconds of the slowest."""
+    found, explanations = zip(*parts, strict=True)
+    column = order_answers(found, k, metric)
+    votes = np.concatenate([part.votes for part in explanations], axis=1)
     return Explanation(
         ids=merge(found, k, metric).ids,
-        votes=np.take_along_axis(votes, place, axis=1),
-        probed=sum(part.probed for part in told),
-        scanned=sum(part.scanned for part in told),
-        candidates=sum(part.candidates for part in told),
-        router_multiplications=sum(part.router_multiplications for part in told),
+        votes=np.take_along_axis(votes, column, axis=1),
+        probed=sum(part.probed for part in explanations),
+        scanned=sum(part.scanned for part in explanations),
+        candidates=sum(part.candidates for part in explanations),
+        router_multiplications=sum(part.router_multiplications for part in explanations),
         seconds={
-            stage: np.max([part.seconds[stage] for part in told], axis=0)
-            for stage in told[0].seconds
+            stage: np.max([part.seconds[stage] for part in explanations], axis=0)
+            for stage in explanations[0].seconds
         },
     )
 

@@ -1,4 +1,4 @@
-"""Planning an index over many machines: from measured costs to time, memory and speed."""
+"""make_plan: from measured costs, predict shards, build time, memory and speed of a cluster."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from irli.base.checks import check_float, check_int
 from irli.base.recipe import Recipe
 from irli.cluster.costs import (
     Costs,
-    build_bytes,
-    finish_work,
-    learn_work,
-    prepare_work,
-    search_work,
+    count_build_bytes,
+    count_finish_work,
+    count_learn_work,
+    count_prepare_work,
+    count_search_work,
 )
 from irli.engine.pq import most_pieces
 from irli.engine.prefilter import LONG
 from irli.errors import InvalidParameter
 
-_ROOM = 0.8  # of the memory of a machine that may be used
-_ID, _ENTRY, _DISTANCE = 8, 4, 4  # bytes
+_USABLE = 0.8  # share of a machine's memory that may be used
+_ID, _ENTRY, _DISTANCE = 8, 4, 4  # bytes of each
 
 
 @dataclass(frozen=True)
 class Machines:
-    """What the index shall run on.
+    """The machines of a cluster.
 
     Attributes
     ----------
-    count, cores : machines, and cores of each
-    memory : bytes of each
-    round_trip : seconds from the caller to a machine and back
-    bandwidth : bytes a second at the caller
-    call : seconds that Ray needs for a call to a shard, besides
+    count, cores : int
+        Machines, and cores of each.
+    memory : float
+        Bytes of each machine.
+    round_trip : float
+        Seconds from the caller to a machine and back.
+    bandwidth : float
+        Bytes per second at the caller.
+    call : float
+        Seconds that Ray adds to a call to a shard.
     """
 
     count: int = 1
@@ -54,7 +59,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """An index over machines, and what is to be expected of it. Times are in seconds."""
+    """An index on a cluster, and its predicted time, memory and speed. Times are in seconds."""
 
     items: int
     dim: int
@@ -62,20 +67,20 @@ class ClusterPlan:
     repetitions: int
     buckets: int
     probes: int
-    candidates: int  # items of each shard whose vectors are looked at for a query
+    candidates: int  # exact distances per query in each shard
     replicas: int
     batch: int
     build_seconds: float
     build_worker_bytes: float
-    build_side_by_side: int  # steps that run at the same time
+    build_side_by_side: int  # steps that run in parallel
     disk_bytes: float
     shard_bytes: float
     machine_bytes: float
     fits: bool
-    scanned: float  # entries read for a query in all shards
+    scanned: float  # entries per query, in all shards
     latency: float  # of a single query
     batch_latency: float
-    throughput: float  # queries a second, in batches
+    throughput: float  # queries per second, in batches
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers as plain values."""
@@ -95,56 +100,60 @@ def make_plan(
     k: int = 10,
     threads: int = 1,
 ) -> ClusterPlan:
-    """Say what to expect of an index of `items` vectors; what is not given is recommended.
+    """Predict time, memory and speed of an index of `items` vectors, and recommend its settings.
 
     Parameters
     ----------
     costs : Costs
-        Measured for the dimension of the vectors and the recipe.
+        Measured with this recipe, for vectors of this dimension.
     recipe : Recipe
-        Its repetitions (R) and, unless 0, buckets (B) are those of each shard.
+        The recipe of each shard: its repetitions (R) and, unless 0, its buckets (B).
     shards : int, optional
-        P; by default one for each machine, or as many more as its memory asks for.
+        P. By default one for each machine, or a multiple if memory requires it.
     probes : int, optional
-        m; by default what recall 0.95 took on generated vectors. Your data may need other ones.
+        m. By default as many as recall 0.95 needed on generated vectors. Your data may need more
+        or fewer.
     threads : int
-        Of each step of the build.
+        Threads of each build step.
     """
     check_int("items", items, at_least=1, owner="plan")
     if recipe.name != costs.recipe:
         raise InvalidParameter(
             f"The costs must be those of the recipe '{recipe.name}'. Got costs of "
-            f"'{costs.recipe}' instead. Have them measured again, in another file."
+            f"'{costs.recipe}' instead. Measure them again, into another file."
         )
     if shards is None:
         shards = _choose_shards(costs, recipe, machines, items)
     check_int("shards", shards, at_least=1, at_most=items, owner="plan")
-    own = -(-items // shards)
-    chosen = recipe.resolve(own, costs.dim)
+    shard_items = -(-items // shards)
+    chosen = recipe.resolve(shard_items, costs.dim)
     m = min(probes or max(1, round(costs.probes)), chosen.buckets)
-    worker, whole = count_worker_bytes(costs, chosen, own), count_shard_bytes(costs, chosen, own)
-    each = -(-shards * replicas // machines.count)
-    side = max(1, min(machines.cores // threads, int(_ROOM * machines.memory / worker)))
-    entries = chosen.repetitions * m * own * chosen.buckets_per_item / chosen.buckets
+    worker = count_worker_bytes(costs, chosen, shard_items)
+    shard_bytes = count_shard_bytes(costs, chosen, shard_items)
+    each = -(-shards * replicas // machines.count)  # shards and replicas on a machine
+    usable = _USABLE * machines.memory
+    workers = machines.count * max(1, min(machines.cores // threads, int(usable / worker)))
+    entries = chosen.repetitions * m * shard_items * chosen.buckets_per_item / chosen.buckets
     exact = costs.distinct * entries
-    if chosen.pieces != 0:  # codes choose them
+    if chosen.pieces != 0:  # codes choose the candidates
         exact = min(exact, costs.candidates)
-    waves = math.ceil(each / machines.cores)  # shards of one machine that must take turns
+    waves = math.ceil(each / machines.cores)  # rounds in which the shards of a machine run
 
-    def compute(queries: int) -> float:
+    def compute_search(queries: int) -> float:
         """Return the seconds of one core for a batch in one shard."""
-        work = search_work(chosen, entries, exact, queries)
-        return queries * _price(costs.search, work)
+        work = count_search_work(chosen, entries, exact, queries)
+        return queries * _sum_costs(costs.search, work)
 
-    def merging(queries: int) -> float:
-        return _price(costs.merge, [1.0, queries * shards * k]) if shards > 1 else 0.0
+    def compute_merge(queries: int) -> float:
+        return _sum_costs(costs.merge, [1.0, queries * shards * k]) if shards > 1 else 0.0
 
-    def latency(queries: int) -> float:
+    def compute_latency(queries: int) -> float:
         sent = shards * queries * (costs.dim * _DISTANCE + k * (_ID + _DISTANCE))
         network = machines.round_trip + sent / machines.bandwidth if machines.bandwidth else 0.0
-        return compute(queries) * waves + merging(queries) + network + machines.call
+        return compute_search(queries) * waves + compute_merge(queries) + network + machines.call
 
     cores_for_each = machines.cores * machines.count / (shards * replicas)
+    shard_seconds = compute_search(batch) / (cores_for_each * replicas)
     return ClusterPlan(
         items=items,
         dim=costs.dim,
@@ -155,60 +164,62 @@ def make_plan(
         candidates=max(1, round(exact)),
         replicas=replicas,
         batch=batch,
-        build_seconds=_predict_build(costs, chosen, own, shards, machines.count * side) / threads,
+        build_seconds=_predict_build(costs, chosen, shard_items, shards, workers) / threads,
         build_worker_bytes=worker,
-        build_side_by_side=min(machines.count * side, shards * chosen.repetitions),
-        disk_bytes=shards * (whole + 2 * 4 * own * costs.dim),
-        shard_bytes=whole,
-        machine_bytes=each * whole,
-        fits=each * whole <= _ROOM * machines.memory and worker <= _ROOM * machines.memory,
+        build_side_by_side=min(workers, shards * chosen.repetitions),
+        disk_bytes=shards * (shard_bytes + 2 * 4 * shard_items * costs.dim),
+        shard_bytes=shard_bytes,
+        machine_bytes=each * shard_bytes,
+        fits=each * shard_bytes <= usable and worker <= usable,
         scanned=shards * entries,
-        latency=latency(1),
-        batch_latency=latency(batch),
-        throughput=batch / max(compute(batch) / (cores_for_each * replicas), merging(batch), 1e-12),
+        latency=compute_latency(1),
+        batch_latency=compute_latency(batch),
+        throughput=batch / max(shard_seconds, compute_merge(batch), 1e-12),
     )
 
 
 def count_shard_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
-    """Return what the index of a shard holds: vectors, ids, entries, codes, routers."""
+    """Return the bytes of a shard's index: vectors, ids, entries, codes, routers."""
     features = recipe.linear + recipe.hidden
     routers = features * (costs.dim + features + recipe.buckets)
     entries = recipe.repetitions * recipe.buckets_per_item * items
     pieces = most_pieces(costs.dim) if recipe.pieces is None else recipe.pieces
     codes = entries * pieces / 2  # 4 bits each
     if pieces and costs.dim >= LONG:
-        codes += items * costs.dim  # the vectors in 8 bits
+        codes += items * costs.dim  # 8-bit copies of the vectors
     numbers = entries + recipe.repetitions * routers
     return 4 * items * costs.dim + _ID * items + _ENTRY * numbers + codes
 
 
 def count_worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
-    """Return the private memory of the largest step of a shard's build."""
-    return costs.base_bytes + build_bytes(items, costs.dim, recipe)
+    """Return the bytes of private memory that the largest step of a shard's build needs."""
+    return costs.base_bytes + count_build_bytes(items, costs.dim, recipe)
 
 
-def _predict_build(costs: Costs, recipe: Recipe, own: int, shards: int, places: int) -> float:
-    """Return the time of all steps: shards take turns, and so do repetitions, where they must."""
-    prepare = _price(costs.prepare, prepare_work(own, recipe))
-    learn = _price(costs.learn, learn_work(own, recipe))
-    finish = _price(costs.finish, finish_work(own))
-    turns = math.ceil(shards / places)
+def _predict_build(
+    costs: Costs, recipe: Recipe, shard_items: int, shards: int, workers: int
+) -> float:
+    """Return the seconds of all steps on `workers` workers with one thread each."""
+    prepare = _sum_costs(costs.prepare, count_prepare_work(shard_items, recipe))
+    learn = _sum_costs(costs.learn, count_learn_work(shard_items, recipe))
+    finish = _sum_costs(costs.finish, count_finish_work(shard_items))
+    rounds = math.ceil(shards / workers)
     if recipe.boost or recipe.trunk == "shared" or recipe.repetitions == 1:
-        return turns * (prepare + recipe.repetitions * learn + finish)
-    return turns * (prepare + finish) + math.ceil(shards * recipe.repetitions / places) * learn
+        return rounds * (prepare + recipe.repetitions * learn + finish)
+    return rounds * (prepare + finish) + math.ceil(shards * recipe.repetitions / workers) * learn
 
 
 def _choose_shards(costs: Costs, recipe: Recipe, machines: Machines, items: int) -> int:
-    """Return the least multiple of the machines whose shards fit into memory."""
+    """Return the smallest multiple of the machines whose shards can be built in memory."""
     shards = machines.count
     while shards < items:
-        own = -(-items // shards)
-        resolved = recipe.resolve(own, costs.dim)
-        if count_worker_bytes(costs, resolved, own) <= _ROOM * machines.memory:
+        shard_items = -(-items // shards)
+        resolved = recipe.resolve(shard_items, costs.dim)
+        if count_worker_bytes(costs, resolved, shard_items) <= _USABLE * machines.memory:
             return shards
         shards += machines.count
     return items
 
 
-def _price(costs: tuple[float, ...], work: list[float]) -> float:
+def _sum_costs(costs: tuple[float, ...], work: list[float]) -> float:
     return sum(cost * amount for cost, amount in zip(costs, work, strict=True))

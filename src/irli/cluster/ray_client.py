@@ -1,4 +1,4 @@
-"""The way to Ray: joining or starting a cluster, and errors as if the work were done here."""
+"""Connect to Ray: join or start a cluster, and turn the errors of remote tasks into our own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from irli.errors import ClusterError, InvalidParameter, MissingDependency
 
-_BY_ITSELF = ("auto", "local")  # addresses that Ray finds, or makes
-_KNOCK = 5.0  # seconds for a cluster to answer
+_NO_ADDRESS = ("auto", "local")  # Ray finds or starts such a cluster by itself
+_TIMEOUT = 5.0  # seconds for a cluster to accept a connection
 
 
 def connect(address: str) -> Any:
-    """Return the module `ray`, connected: "auto" joins a running cluster or starts one here.
+    """Return the connected module `ray`. "auto" joins a running cluster, or starts one here.
 
-    A process that is connected to a cluster already stays with it. Ray's usage reports stay off
-    unless RAY_USAGE_STATS_ENABLED says otherwise.
+    A process that is already connected stays connected to the same cluster. Ray's usage reports are
+    off unless RAY_USAGE_STATS_ENABLED is set.
     """
     if not isinstance(address, str) or not address:
         raise InvalidParameter(
@@ -27,7 +27,7 @@ def connect(address: str) -> Any:
             f"Got {address!r} instead. Write for example ray='auto' or ray='10.0.0.1:6379'."
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # A shard may run without a GPU on a machine that has one; Ray warns about it otherwise.
+    # Without this, Ray warns if a shard uses no GPU on a machine that has one.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -36,8 +36,8 @@ def connect(address: str) -> Any:
             f"An index over several machines needs {error.name}, which is not installed. "
             "Install it with: pip install 'irli[cluster]'"
         ) from error
-    if address not in _BY_ITSELF:
-        _check_answers(address)
+    if address not in _NO_ADDRESS:
+        _check_reachable(address)
     if ray.is_initialized():
         return ray
     try:
@@ -47,12 +47,12 @@ def connect(address: str) -> Any:
             logging_level=logging.WARNING,
         )
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        raise _refuse(address, str(error).strip().splitlines()[0]) from error
+        raise _no_cluster_error(address, str(error).strip().splitlines()[0]) from error
     return ray
 
 
-def _check_answers(address: str) -> None:
-    """Knock at the address: Ray itself would try for many minutes."""
+def _check_reachable(address: str) -> None:
+    """Check that something listens at the address. Ray itself would try for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise InvalidParameter(
@@ -60,21 +60,21 @@ def _check_answers(address: str) -> None:
             f"Got '{address}' instead. Write for example ray='10.0.0.1:6379'."
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise _refuse(address, str(error)) from error
+        raise _no_cluster_error(address, str(error)) from error
 
 
-def _refuse(address: str, why: str) -> ClusterError:
+def _no_cluster_error(address: str, reason: str) -> ClusterError:
     return ClusterError(
-        f"No Ray cluster answers at '{address}': {why}. Check the address and that 'ray status' "
+        f"No Ray cluster answers at '{address}': {reason}. Check the address and that 'ray status' "
         "works there, or use ray='auto' for this machine."
     )
 
 
 @contextmanager
 def unwrap_errors() -> Iterator[None]:
-    """Raise what failed on another machine as it was raised there; say plainly what was lost."""
+    """Raise the error of a remote task as it was raised there, and lost work as `ClusterError`."""
     from ray import exceptions
 
     try:
@@ -94,6 +94,6 @@ def _to_cluster_error(error: Exception) -> ClusterError:
         return ClusterError(f"A shard cannot be opened on the cluster: {text.splitlines()[-1]}")
     first = " ".join(text.split())[:300]
     return ClusterError(
-        f"Work on the cluster was lost again and again: {first} Look at 'ray status' and at the "
-        "memory of the machines. The same call resumes where it stopped."
+        f"Work on the cluster was lost again and again: {first} Check 'ray status' and the memory "
+        "of the machines. The same call resumes where it stopped."
     )

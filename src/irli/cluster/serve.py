@@ -1,6 +1,6 @@
-"""Serving shards: one object for each, in this process or as Ray actors that come back.
+"""LocalShards and RayShards: call shards in this process, or as Ray actors with replicas.
 
-To add a backend: a class with the methods of `Serving`, and a line in `irli.cluster.group`.
+To add a backend, write a class with the methods of `Serving`, and use it in `open_shards`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import numpy as np
 from irli.cluster.ray_client import connect, unwrap_errors
 from irli.errors import DeadlineExceeded, ShardUnavailable
 
-_PATIENCE = 30.0  # seconds for a lost shard to come back, unless the deadline is nearer
-_PAUSE = 0.1  # between two attempts
+_PATIENCE = 30.0  # seconds for a lost shard to come back, if there is no deadline
+_PAUSE = 0.1  # seconds between two attempts
 _STARTING = 300.0  # seconds for all shards to open
-_AT_ONCE = 8  # calls that an actor works on side by side
+_AT_ONCE = 8  # calls that an actor runs concurrently
 
 
 class Answers(NamedTuple):
-    """What the shards answered, in their order, and those that did not."""
+    """The results of the shards, in their order, and the shards that did not answer."""
 
     values: list[Any]
     missing: tuple[int, ...]
 
 
 class Serving(Protocol):
-    """Shards that can be called."""
+    """A backend that runs the shards of an index."""
 
     def call(
         self, method: str, arguments: list[tuple[Any, ...]], deadline: float | None, partial: bool
@@ -53,10 +53,10 @@ class LocalShards:
     ) -> Answers:
         end = None if deadline is None else monotonic() + deadline
         values: list[Any] = []
-        for shard, own in zip(self.shards, arguments, strict=True):
+        for shard, given in zip(self.shards, arguments, strict=True):
             if end is not None and monotonic() > end:
                 break
-            values.append(getattr(shard, method)(*own))
+            values.append(getattr(shard, method)(*given))
         late = list(range(len(values), len(self.shards)))
         return _collect(dict(enumerate(values)), [], late, deadline, partial)
 
@@ -65,9 +65,9 @@ class LocalShards:
 
 
 class RayShards:
-    """A Ray actor for each shard, and for each of its replicas.
+    """A Ray actor for each replica of each shard.
 
-    An actor that dies is started again by Ray, where there is room, and opens its folder anew.
+    If an actor dies, Ray restarts it on a machine with room, and it opens its folder again.
     """
 
     def __init__(
@@ -101,16 +101,15 @@ class RayShards:
         if late:
             raise ShardUnavailable(
                 f"All shards must open within {_STARTING:g} s. {len(late)} of {len(waiting)} have "
-                "not. Look at 'ray status': the cluster may have no room for them."
+                "not. Check 'ray status': the cluster may have no room for them."
             )
 
     def call(
         self, method: str, arguments: list[tuple[Any, ...]], deadline: float | None, partial: bool
     ) -> Answers:
-        """Ask all shards at once; those that are lost again, as long as there is hope.
+        """Call all shards in parallel, and call lost shards again until they answer or time is up.
 
-        With `partial`, a shard is given up when none of its replicas is there; else when it has
-        not come back in time.
+        With `partial`, a shard is given up after each of its replicas was tried once.
         """
         end = monotonic() + (deadline or 0.0)
         turn = next(self._turn)
@@ -118,43 +117,44 @@ class RayShards:
         found: dict[int, Any] = {}
         lost, late = list(range(len(self.actors))), list[int]()
         for attempt in itertools.count():
-            left = None if deadline is None else max(0.0, end - monotonic())
-            values, lost, late = self._ask(method, lost, arguments, turn + attempt, left)
+            timeout = None if deadline is None else max(0.0, end - monotonic())
+            values, lost, late = self._call_once(method, lost, arguments, turn + attempt, timeout)
             found |= values
-            if deadline is None and attempt == 0:  # however long the others took
+            # Without a deadline, the patience starts when the other shards have answered.
+            if deadline is None and attempt == 0:
                 end = monotonic() + _PATIENCE
-            hopeless = partial and attempt + 1 >= len(self.actors[0])
-            if not lost or late or hopeless or monotonic() + _PAUSE >= end:
+            all_tried = partial and attempt + 1 >= len(self.actors[0])
+            if not lost or late or all_tried or monotonic() + _PAUSE >= end:
                 return _collect(found, lost, late, deadline, partial)
             sleep(_PAUSE)
         raise AssertionError("unreachable")
 
     def _share_arrays(self, arguments: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the arguments with references to arrays that several shards are given.
+        """Return the arguments, with references in place of arrays that several shards get.
 
-        So the queries are written to the object store once, not once for each shard.
+        So the queries are written to Ray's object store once, not once for each shard.
         """
-        arrays = {id(value): value for own in arguments for value in own if _is_array(value)}
-        times = Counter(id(value) for own in arguments for value in own if _is_array(value))
-        kept = {key: self.ray.put(arrays[key]) for key, count in times.items() if count > 1}
-        return [tuple(kept.get(id(value), value) for value in own) for own in arguments]
+        arrays = {id(value): value for given in arguments for value in given if _is_array(value)}
+        times = Counter(id(value) for given in arguments for value in given if _is_array(value))
+        references = {key: self.ray.put(arrays[key]) for key, count in times.items() if count > 1}
+        return [tuple(references.get(id(value), value) for value in given) for given in arguments]
 
-    def _ask(
+    def _call_once(
         self,
         method: str,
         shards: list[int],
         arguments: list[tuple[Any, ...]],
         turn: int,
-        left: float | None,
+        timeout: float | None,
     ) -> tuple[dict[int, Any], list[int], list[int]]:
-        """Ask one replica of each shard; return values, lost shards and late ones."""
+        """Call one replica of each shard. Return the results, the lost shards and the late ones."""
         shard_of = {}
         for shard in shards:
             replicas = self.actors[shard]
             actor = replicas[turn % len(replicas)]
             shard_of[getattr(actor, method).remote(*arguments[shard])] = shard
         waiting = list(shard_of)
-        done, late = self.ray.wait(waiting, num_returns=len(waiting), timeout=left)
+        done, late = self.ray.wait(waiting, num_returns=len(waiting), timeout=timeout)
         values, lost = {}, []
         for reference in done:
             try:
@@ -174,6 +174,15 @@ class RayShards:
         self.actors = []
 
 
+def open_shards(
+    paths: Sequence[Path], kind: type, mmap: bool, verify: bool, *, ray: str | None, replicas: int
+) -> Serving:
+    """Open the shards in these folders, in this process or, given an address, on Ray."""
+    if ray is None:
+        return LocalShards(paths, kind, mmap, verify)
+    return RayShards(ray, paths, kind, mmap, verify, replicas)
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
@@ -181,7 +190,7 @@ def _is_array(value: Any) -> bool:
 def _collect(
     found: dict[int, Any], lost: list[int], late: list[int], deadline: float | None, partial: bool
 ) -> Answers:
-    """Return the answers, or raise if they are too few."""
+    """Return the answers, or raise if shards are missing that must answer."""
     missing = tuple(sorted([*lost, *late]))
     if missing and (not partial or not found):
         names = ", ".join(map(str, missing))

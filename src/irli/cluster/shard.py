@@ -1,4 +1,4 @@
-"""One shard: a part of an index, and what the whole asks of it."""
+"""VectorShard and LabelShard: one shard's index, and the methods that are called on it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from irli.vectors.tune import TuneResult
 
 
 class Shard:
-    """What all kinds of shard share: an index, opened from its own folder."""
+    """The methods of both kinds of shard. A shard is an index, opened from its own folder."""
 
     index: VectorIndex | LabelIndex
 
     def process(self) -> int:
-        """Return the id of the process that the shard is in."""
+        """Return the id of the process in which the shard runs."""
         return os.getpid()
 
     def save(self, path: str) -> str:
@@ -34,7 +34,7 @@ class Shard:
 
 
 class VectorShard(Shard):
-    """Some of the items of a sharded index."""
+    """A shard with some of the items of a vector index."""
 
     index: VectorIndex
 
@@ -45,7 +45,7 @@ class VectorShard(Shard):
         self._last = self.index
 
     def facts(self) -> dict[str, Any]:
-        """Return what the whole is told about this part."""
+        """Return the stats, loads and history of this shard."""
         index = self.index
         return {"stats": index.stats(), "loads": index.loads(), "history": index.history}
 
@@ -56,14 +56,14 @@ class VectorShard(Shard):
         index = self._with_defaults(parameters)
         if len(queries) != 1:
             return index.search(queries, k, filter=filter, threads=threads)
-        # A single query has a shorter way through the index.
+        # The index has a faster path for a single query.
         found = index.search(queries[0], k, filter=filter, threads=threads)
         return SearchResult(found.distances[None], found.ids[None])
 
     def explain(
         self, queries: Any, k: int, parameters: SearchParameters, filter: Any
     ) -> tuple[SearchResult, Explanation]:
-        """Return what a search finds here, and how."""
+        """Return the results of a search in this shard, and its work."""
         index = self._with_defaults(parameters)
         found = index.search(queries, k, filter=filter, threads=1)
         return found, index.explain(queries, k, filter=filter)
@@ -77,7 +77,7 @@ class VectorShard(Shard):
         return np.array(self.index.ids)
 
     def held_out(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return about `count` held-out queries that are items, and their ids."""
+        """Return about `count` held-out items as queries, and their ids."""
         queries, rows = self._tuning
         items = np.flatnonzero(rows >= 0)
         items = items[:: max(1, len(items) // count)]
@@ -88,12 +88,12 @@ class VectorShard(Shard):
         return self.index.nearest(queries, k)
 
     def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
-        """Return search parameters that reach these recalls among the items of this shard."""
-        index = copy.copy(self.index)  # keeps its own defaults
+        """Return the fastest search parameters for each recall, on the items of this shard."""
+        index = copy.copy(self.index)  # `tune` sets the defaults of the copy only
         return [index.tune(recall, k, queries) for recall in recalls]
 
     def _with_defaults(self, parameters: SearchParameters) -> VectorIndex:
-        """Return the index with these defaults; mostly they are those of the call before."""
+        """Return the index with these defaults. The last one is kept, as most calls repeat them."""
         index = self._last
         if index.defaults != parameters:
             index = copy.copy(self.index)
@@ -103,7 +103,7 @@ class VectorShard(Shard):
 
 
 class LabelShard(Shard):
-    """Some of the labels of a sharded index."""
+    """A shard with some of the labels of a label index."""
 
     index: LabelIndex
 
@@ -111,9 +111,9 @@ class LabelShard(Shard):
         self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the whole is told about this part."""
+        """Return the stats and history of this shard."""
         return {"stats": self.index.stats(), "history": self.index.history}
 
     def predict(self, rows: Any, k: int, options: dict[str, Any]) -> Prediction:
-        """Return the k best labels of this shard, by their numbers in it."""
+        """Return the k best labels of this shard, numbered as in this shard."""
         return self.index.predict(rows, k, **options)

@@ -1,4 +1,4 @@
-"""Vectors as files of which any machine can open a slice, on disk or in an object store."""
+"""Source: vectors in files, on disk or in an object store, of which any machine reads a slice."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from irli.errors import DimensionMismatch, FormatError, InvalidParameter, Missin
 
 
 class VectorFile(NamedTuple):
-    """One file of vectors, and what identifies its contents."""
+    """One file of vectors, with a stamp that identifies its contents."""
 
     path: str
     rows: int
     dim: int
-    stamp: str  # size and time of the last change
+    stamp: str  # size and modification time
 
 
 @dataclass(frozen=True)
 class Source:
-    """Vectors in one or more files, one after the other.
+    """Vectors in one or more files. Rows are numbered through all files.
 
     Examples
     --------
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.save(f"{folder}/a.npy", np.eye(3, dtype=np.float32))
     ...     np.save(f"{folder}/b.npy", np.ones((2, 3), dtype=np.float32))
@@ -46,14 +47,14 @@ class Source:
 
     @classmethod
     def of(cls, paths: StrPath | Sequence[StrPath]) -> Source:
-        """Look at the files, which must have vectors of one dimension."""
+        """Inspect the files, which must all have vectors of one dimension."""
         listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         if not listed:
             raise InvalidParameter(
                 "The 'X' parameter must name at least one file. Got an empty list instead. "
-                "Check the pattern that made it."
+                "Check the pattern that should match the files."
             )
-        files = tuple(_look_at(os.fspath(path)) for path in listed)
+        files = tuple(_inspect(os.fspath(path)) for path in listed)
         for file in files:
             if file.dim != files[0].dim:
                 raise DimensionMismatch(
@@ -64,43 +65,43 @@ class Source:
 
     @property
     def rows(self) -> int:
-        """How many vectors there are."""
+        """The number of vectors."""
         return sum(file.rows for file in self.files)
 
     @property
     def dim(self) -> int:
-        """Their dimensions."""
+        """The dimension of the vectors."""
         return self.files[0].dim
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Return rows `start` to `stop`: mapped, if one float32 file on disk holds them all."""
+        """Return rows `start` to `stop`, memory-mapped if a single float32 file holds them."""
         parts, first = [], 0
         for file in self.files:
             low, high = max(start - first, 0), min(stop - first, file.rows)
             if low < high:
                 parts.append(_read_part(file, low, high))
             first += file.rows
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
         try:
-            return as_vectors(whole, "X")
-        except InvalidParameter as error:  # it counts rows from the start of the slice
+            return as_vectors(vectors, "X")
+        except InvalidParameter as error:  # its row numbers count from the start of the slice
             raise InvalidParameter(f"In the rows from {start} to {stop - 1}: {error}") from None
 
 
-def _look_at(path: str) -> VectorFile:
+def _inspect(path: str) -> VectorFile:
     if "://" in path:
         with _open_remote(path) as (file, stamp):
             shape, _, _ = _read_header(path, file)
         return VectorFile(path, *shape, stamp)
-    whole = read_vectors(path)
-    if not isinstance(whole, np.memmap) and not isinstance(whole.base, np.memmap):
+    vectors = read_vectors(path)
+    if not isinstance(vectors, np.memmap) and not isinstance(vectors.base, np.memmap):
         raise InvalidParameter(
-            f"The files of the 'X' parameter must be of a kind that can be mapped. Got {path} "
+            f"The files of the 'X' parameter must have a format that can be mapped. Got {path} "
             "instead. Pass its array, or write it as .npy with irli.vectors.write_vectors."
         )
-    about = os.stat(path)
-    rows, dim = whole.shape
-    return VectorFile(os.path.abspath(path), rows, dim, f"{about.st_size} {about.st_mtime_ns}")
+    info = os.stat(path)
+    rows, dim = vectors.shape
+    return VectorFile(os.path.abspath(path), rows, dim, f"{info.st_size} {info.st_mtime_ns}")
 
 
 def _read_part(file: VectorFile, start: int, stop: int) -> NDArray[Any]:
@@ -110,15 +111,15 @@ def _read_part(file: VectorFile, start: int, stop: int) -> NDArray[Any]:
             row = shape[1] * dtype.itemsize
             opened.seek(offset + start * row)
             data = opened.read((stop - start) * row)
-        _check_same(file, shape)
+        _check_unchanged(file, shape)
         return np.frombuffer(data, dtype).reshape(stop - start, shape[1])
-    whole = read_vectors(file.path)
-    _check_same(file, whole.shape)
-    part: NDArray[Any] = whole[start:stop]
+    vectors = read_vectors(file.path)
+    _check_unchanged(file, vectors.shape)
+    part: NDArray[Any] = vectors[start:stop]
     return part
 
 
-def _check_same(file: VectorFile, shape: tuple[int, ...]) -> None:
+def _check_unchanged(file: VectorFile, shape: tuple[int, ...]) -> None:
     if shape != (file.rows, file.dim):
         raise FormatError(
             f"{file.path} must hold vectors of shape ({file.rows}, {file.dim}), as when the build "
@@ -128,7 +129,7 @@ def _check_same(file: VectorFile, shape: tuple[int, ...]) -> None:
 
 @contextmanager
 def _open_remote(path: str) -> Iterator[tuple[IO[bytes], str]]:
-    """Open a file of an object store, and say which version of it this is."""
+    """Open a file in an object store. Yield it with a stamp of its version."""
     try:
         import fsspec
     except ModuleNotFoundError as error:
@@ -138,19 +139,19 @@ def _open_remote(path: str) -> Iterator[tuple[IO[bytes], str]]:
         ) from error
     try:
         system, inner = fsspec.core.url_to_fs(path)
-        about = system.info(inner)
-        stamp = " ".join(str(about.get(key)) for key in ("size", "ETag", "mtime", "created"))
+        info = system.info(inner)
+        stamp = " ".join(str(info.get(key)) for key in ("size", "ETag", "mtime", "created"))
         with system.open(inner, "rb") as file:
             yield file, stamp
     except (FileNotFoundError, ImportError) as error:
         raise InvalidParameter(
             f"The files of the 'X' parameter must exist. {path} cannot be opened: {error}. "
-            "Check its spelling, and that the package for such addresses is installed."
+            "Check its spelling, and that the fsspec package for such addresses is installed."
         ) from error
 
 
 def _read_header(path: str, file: IO[bytes]) -> tuple[tuple[int, int], np.dtype[Any], int]:
-    """Return shape, dtype and the place of the first value."""
+    """Return the shape, the dtype and the offset of the first value."""
     suffix = Path(path).suffix
     if suffix in BIN_DTYPES:
         rows, dim = (int(number) for number in np.frombuffer(file.read(8), "<u4"))
@@ -168,5 +169,5 @@ def _read_header(path: str, file: IO[bytes]) -> tuple[tuple[int, int], np.dtype[
             return (shape[0], shape[1]), dtype, file.tell()
     raise FormatError(
         f"{path} must be a .npy file of shape (n, d) in C order, or {', '.join(BIN_DTYPES)}, to be "
-        f"read from an object store. Got shape {shape} instead. Write it anew."
+        f"read from an object store. Got shape {shape} instead. Write it again."
     )

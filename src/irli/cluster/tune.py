@@ -1,9 +1,9 @@
-"""Choosing search parameters for all shards together.
+"""tune_shards: find search parameters for all shards whose merged results reach a recall.
 
-Every shard knows how to tune itself, but the whole needs less of each: most of the true neighbours
-of a query are the nearest ones of the shards that hold them, and those are the easiest to find. So
-the shards propose parameters for a few recalls among their own items, each for another one, and the
-cheapest proposal that reaches the recall on the merged answers is taken.
+Each shard can tune itself, but the merged results need less than that recall from each shard. Most
+true neighbours of a query are the very nearest items of the shards that hold them, which are the
+easiest to find. So the shards propose parameters for several recalls on their own items. The
+fastest proposal whose merged results reach the target is taken.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from irli.vectors.tune import TuneResult
 
 log = logging.getLogger(__name__)
 
-_EASIER = (4.0, 2.0, 1.0)  # times the misses that the whole may have, in each shard
-_HARDER = (0.5, 0.0)  # in case that none of these is enough
+# Misses that a shard may have, as multiples of those that the merged results may have.
+_EASIER = (4.0, 2.0, 1.0)
+_HARDER = (0.5, 0.0)  # tried if none of these is enough
 
 
 def tune_shards(
@@ -37,12 +38,12 @@ def tune_shards(
     queries: NDArray[np.float32] | None,
     held: NDArray[np.float32],
 ) -> TuneResult:
-    """Find parameters for all shards whose merged answers reach `recall` at k.
+    """Find parameters for all shards whose merged results reach `recall` at k.
 
     Parameters
     ----------
     queries : array of shape (n, d), optional
-        Queries to tune by; by default items that all shards held out, and `held`.
+        Queries to tune with. By default the held-out items of all shards, and `held`.
     held : array of shape (v, d)
         Sample queries that no shard has learned from.
     """
@@ -69,7 +70,7 @@ def tune_shards(
 def _collect_proposals(
     group: ShardGroup, recall: float, k: int, queries: Any
 ) -> Iterator[SearchParameters]:
-    """Yield what the shards propose, the fastest first, each once."""
+    """Yield the proposals of the shards, the fastest first, without duplicates."""
     known: list[SearchParameters] = []
     shards = len(group)
     for misses in (_EASIER, _HARDER):
@@ -83,7 +84,7 @@ def _collect_proposals(
 
 
 class _Trial:
-    """Queries with their true neighbours among all items."""
+    """Queries with their true neighbours among the items of all shards."""
 
     def __init__(
         self,
@@ -98,14 +99,14 @@ class _Trial:
         if queries is None:
             parts = group.ask("held_out", -(-HELD_MOST // len(group))).values
             queries = np.concatenate([*(part[0] for part in parts), held])
-            strangers = np.full(len(held), -1)
-            self.itself = np.concatenate([*(part[1] for part in parts), strangers])
+            no_items = np.full(len(held), -1)
+            self.itself = np.concatenate([*(part[1] for part in parts), no_items])
         self.queries = queries
         near = merge(group.ask("nearest", queries, k + 1).values, k + 1, metric)
         self.truth = self._drop_itself(near.ids)
 
     def measure(self, parameters: SearchParameters, recall: float) -> TuneResult:
-        """Return the recall of the merged answers, and the time of a query in a batch."""
+        """Return the recall of the merged results, and the seconds per query of the batch."""
         start = perf_counter()
         answers = self.group.ask("search", self.queries, self.k + 1, parameters, None, None).values
         found = self._drop_itself(merge(answers, self.k + 1, self.metric).ids)
@@ -116,8 +117,8 @@ class _Trial:
         return TuneResult(parameters, reached, seconds, reached >= recall)
 
     def _drop_itself(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return k of k + 1 ids: all but the item that the query is, or but the last."""
-        mine = (ids == self.itself[:, None]) & (ids >= 0)
-        mine[~mine.any(axis=1), -1] = True
-        others: NDArray[np.int64] = ids[~mine].reshape(len(ids), -1)
+        """Return k of k + 1 ids: without the query's own item, or else without the last one."""
+        dropped = (ids == self.itself[:, None]) & (ids >= 0)
+        dropped[~dropped.any(axis=1), -1] = True
+        others: NDArray[np.int64] = ids[~dropped].reshape(len(ids), -1)
         return others

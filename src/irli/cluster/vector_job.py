@@ -1,4 +1,4 @@
-"""Shards of vectors: what `ShardedIndex.fit` is given as files, and the phases of a shard."""
+"""VectorJob: the inputs of ShardedIndex.fit as files, and the phases of one vector shard."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from irli.vectors.problem import HELD_MOST, HELD_SHARE, VectorProblem, make_prob
 
 @dataclass(frozen=True, kw_only=True)
 class VectorJob(Job):
-    """Vectors in files, cut into slices.
+    """How to build each shard of a vector index.
 
     Attributes
     ----------
     source : Source
-        Where the vectors are.
+        The files of the vectors.
     bounds : tuple of int
-        (P + 1,): where the slice of each shard begins.
+        (P + 1,): where the slice of each shard starts, and the end.
     metric : str
     ids, queries, relevance : str or None
-        Files.
+        Paths of files.
     """
 
     source: Source
@@ -50,7 +50,7 @@ class VectorJob(Job):
 
     def describe(self, shard: int) -> list[Any]:
         files = [
-            # Our own files are named by their contents.
+            # The names of our own files contain their checksum.
             (Path(file.path).name if Path(file.path).parent == Path(self.folder) else list(file))
             for file in self.source.files
         ]
@@ -84,15 +84,15 @@ class VectorJob(Job):
         return pack_vectors(contents)
 
     def _read_queries(self, start: int, stop: int) -> tuple[NDArray[np.float32] | None, Any]:
-        """Return the sample queries, and which items of a slice they want, if that is known."""
+        """Return the sample queries, and their relevance for the items of a slice, or None."""
         if self.queries is None:
             return None, None
         queries = np.load(self.queries, mmap_mode="r")
         if self.relevance is None:
             return queries, None
-        wanted = sp.csr_array(sp.load_npz(self.relevance))[:, start:stop]
-        # Queries that want no item of the slice teach nothing about it.
-        return (queries, wanted) if wanted.nnz else (None, None)
+        relevant = sp.csr_array(sp.load_npz(self.relevance))[:, start:stop]
+        # If no item of the slice is relevant to any query, the queries are of no use.
+        return (queries, relevant) if relevant.nnz else (None, None)
 
 
 def make_vector_job(
@@ -108,7 +108,7 @@ def make_vector_job(
     threads: int,
     device: str,
 ) -> tuple[VectorJob, NDArray[np.float32]]:
-    """Check what was given, and write to `folder` what is not in files already.
+    """Check the inputs of `fit`, and write those that are not in files yet to `folder`.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def make_vector_job(
     check_int("shards", shards, at_most=source.rows, owner=f"{source.rows} items")
     bounds = split_rows(source.rows, shards)
     sizes = np.diff(bounds)
-    # The smallest shard decides: all shards have as many buckets, and all have codes or none.
+    # Resolve for the smallest shard: all shards get the same buckets, and all get codes or none.
     resolved = recipe.resolve(int(min(sizes)), source.dim)
     named = None if ids is None else store(folder, "ids", as_ids(ids, source.rows))
     held, paths = _store_queries(folder, queries, relevance, source, shards)
@@ -141,7 +141,7 @@ def make_vector_job(
 
 
 def split_rows(rows: int, shards: int) -> tuple[int, ...]:
-    """Return where each of P slices begins, and the end; sizes differ by one at most.
+    """Return where each of P slices starts, and the end. Sizes differ by at most one.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def split_rows(rows: int, shards: int) -> tuple[int, ...]:
 
 
 def _as_source(X: Any, folder: Path) -> Source:
-    """Return the vectors as files."""
+    """Return the vectors as files. An array is written to `folder`."""
     listed = isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike)
     if isinstance(X, str | os.PathLike) or listed:
         return Source.of(X)
@@ -162,10 +162,10 @@ def _as_source(X: Any, folder: Path) -> Source:
 def _store_queries(
     folder: Path, queries: Any, relevance: Any, source: Source, shards: int
 ) -> tuple[NDArray[np.float32], dict[str, str]]:
-    """Write the sample queries to files; return those that no shard learns from, and the paths.
+    """Write the sample queries to files. Return the held-out ones, and the paths of the files.
 
-    A single shard holds out queries by itself. Several shards must hold out the same ones, or a
-    query that one has not seen would have taught another.
+    A single shard holds out queries by itself. Several shards must hold out the same ones, so that
+    no shard has learned from them.
     """
     if queries is None:
         if relevance is not None:
@@ -180,6 +180,6 @@ def _store_queries(
     held, rest = given[np.sort(order[:count])], np.sort(order[count:])
     paths = {"queries": store(folder, "queries", given[rest])}
     if relevance is not None:
-        wanted = as_relevance(relevance, len(given), source.rows)
-        paths["relevance"] = store_sparse(folder, "relevance", wanted[rest])
+        relevant = as_relevance(relevance, len(given), source.rows)
+        paths["relevance"] = store_sparse(folder, "relevance", relevant[rest])
     return held, paths

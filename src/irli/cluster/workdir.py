@@ -1,4 +1,4 @@
-"""The working folder of a build: files named by their contents, and marks of finished work."""
+"""WorkDir: the working folder of a build, with files named by checksum and marks of completion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORED = ("items", "ids", "queries", "relevance", "rows", "labels")  # names gi
 
 
 class WorkDir:
-    """A folder for the files of a build: the given one, or a temporary one that goes with it."""
+    """The folder for the files of a build. A temporary one is removed with this object."""
 
     def __init__(self, folder: StrPath | None) -> None:
         if folder is None:
@@ -33,7 +33,7 @@ class WorkDir:
 
 
 def store(folder: Path, name: str, array: NDArray[Any]) -> str:
-    """Write an array to a file named by its contents, unless it is there; return the path."""
+    """Write an array to a file named by its checksum, unless it exists. Return the path."""
     array = np.ascontiguousarray(array)
     digest = hashlib.sha256(repr((array.shape, array.dtype.str)).encode())
     digest.update(array.reshape(-1).view(np.uint8).data)
@@ -45,7 +45,7 @@ def store(folder: Path, name: str, array: NDArray[Any]) -> str:
 
 
 def store_sparse(folder: Path, name: str, array: Any) -> str:
-    """Write a CSR in the same way."""
+    """Write a CSR to a file named by its checksum, unless it exists. Return the path."""
     digest = hashlib.sha256(repr(array.shape).encode())
     for part in (array.indptr, array.indices, array.data):
         digest.update(np.ascontiguousarray(part).data)
@@ -57,7 +57,7 @@ def store_sparse(folder: Path, name: str, array: Any) -> str:
 
 
 def clear(folder: Path) -> None:
-    """Remove all that a build has left in `folder`, when its shards are saved elsewhere."""
+    """Remove the files of a build from `folder`, after its shards were saved to another folder."""
     for path in folder.glob("shard-[0-9]*"):
         shutil.rmtree(path)
     for name in _STORED:
@@ -65,29 +65,29 @@ def clear(folder: Path) -> None:
             path.unlink()
 
 
-# --- marks -----------------------------------------------------------------------------------
+# --- marks of completion ---------------------------------------------------------------------
 
 
 def mark_complete(folder: Path, key: str) -> None:
-    """Mark a folder as finished work on `key`, with the checksums of all its files."""
-    said = json.dumps({"key": key, "files": _sum_files(folder)}, sort_keys=True)
+    """Mark a folder as complete for `key`, with the checksums of all its files."""
+    mark = json.dumps({"key": key, "files": _sum_files(folder)}, sort_keys=True)
     with write_atomically(folder, _COMPLETE) as file:
-        file.write(said.encode())
+        file.write(mark.encode())
 
 
 def is_complete(folder: Path, key: str, *, verify: bool = True) -> bool:
-    """Whether the folder holds finished work on `key`; with `verify`, all of it intact."""
+    """Whether a folder is marked as complete for `key`. With `verify`, its files must be intact."""
     try:
-        said = json.loads((folder / _COMPLETE).read_bytes())
+        mark = json.loads((folder / _COMPLETE).read_bytes())
     except (FileNotFoundError, ValueError):
         return False
     if not verify:
-        return bool(said["key"] == key)
-    return bool(said == {"key": key, "files": _sum_files(folder)})
+        return bool(mark["key"] == key)
+    return bool(mark == {"key": key, "files": _sum_files(folder)})
 
 
 def unmark_complete(folder: Path) -> None:
-    """Say that the folder does not hold finished work."""
+    """Remove the mark of completion from a folder."""
     (folder / _COMPLETE).unlink(missing_ok=True)
 
 

@@ -1,1 +1,1 @@
-"""The compiled loops and the arrays that they read. Plain functions over arrays; no torch."""
+"""The compiled kernels and the arrays that they read: plain functions over arrays, no torch."""

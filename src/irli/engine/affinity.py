@@ -1,6 +1,6 @@
-"""Label affinity, compiled: rank the buckets of each item by the scores of those that want it.
+"""Kernel of label affinity: rank the buckets of each item by the router scores of its queries.
 
-The Python side is `irli.learning.affinity`.
+`irli.learning.affinity` computes the scores and calls the kernel.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from irli.engine.jit import inner, kernel
 from irli.engine.select import kth_largest
 
-_NEXT_TO_NONE = np.float32(1e-15)  # the least affinity of a bucket that somebody names
-_LEAST = np.float32(1e-20)  # keeps products out of the denormal numbers, which are slow
+_LEAST_AFFINITY = np.float32(1e-15)  # of a bucket that is among the best of any query of the item
+_LEAST_SUIT = np.float32(1e-20)  # keeps products out of the denormal numbers, which are slow
 
 
 class BestBuckets(NamedTuple):
-    """The best buckets of f for each query, and how likely each is probed."""
+    """The best buckets of each query by its router score f, and the chance that each is probed."""
 
     buckets: NDArray[Any]  # (queries, kept)
     chances: NDArray[np.float32]  # (queries, kept)
-    factors: NDArray[np.float32]  # (B,): what a chance of each bucket counts
+    factors: NDArray[np.float32]  # (B,): each chance is multiplied by the factor of its bucket
 
 
 class Wanting(NamedTuple):
-    """The queries that want each item, as a CSR of shape (N, queries)."""
+    """The queries to which each item is relevant, as a CSR of shape (N, queries)."""
 
     indptr: NDArray[Any]
     queries: NDArray[Any]
@@ -34,17 +34,17 @@ class Wanting(NamedTuple):
 
 
 class Others(NamedTuple):
-    """Further buckets of some items, ranked by f alone; (0, 0) for none."""
+    """More buckets for some items, ranked by f alone. Of shape (0, 0) if there are none."""
 
     buckets: NDArray[np.int32]  # (n, count)
-    suits: NDArray[np.float32]  # (n, count): 1 for the best of all
+    suits: NDArray[np.float32]  # (n, count): the score, relative to that of the best bucket
 
 
 @inner
 def _add_scores(
     affinity: Any, touched: Any, count: int, held: int, weight: Any, best: BestBuckets, query: int
 ) -> int:
-    """Add the f of one query, weighted by the chance that it misses the item where it is now."""
+    """Add the scores of one query, weighted by the chance that it misses the item in `held`."""
     buckets, chances = best.buckets[query], best.chances[query]
     for t in range(len(buckets)):
         if buckets[t] == held:
@@ -54,13 +54,13 @@ def _add_scores(
         if affinity[buckets[t]] == 0:
             touched[count] = buckets[t]
             count += 1
-        affinity[buckets[t]] += weight * chances[t] * best.factors[buckets[t]] + _NEXT_TO_NONE
+        affinity[buckets[t]] += weight * chances[t] * best.factors[buckets[t]] + _LEAST_AFFINITY
     return count
 
 
 @inner
 def _drop_forbidden(affinity: Any, touched: Any, count: int, allowed: Any) -> int:
-    """Forget the touched buckets that are not allowed; return how many are left."""
+    """Drop the touched buckets that are not allowed. Return how many are left."""
     left = 0
     for t in range(count):
         bucket = touched[t]
@@ -84,17 +84,17 @@ def rank_buckets(
     ranking: Any,
     lead: Any,
 ) -> None:
-    """Rank for each item the buckets that f names, and then the `others`.
+    """Rank the buckets of each item: first the best ones of its queries, then the `others`.
 
     Parameters
     ----------
     items : int array of shape (n,)
     allowed : bool array of shape (B,)
-        Buckets that may be named.
+        The buckets that may be ranked.
     held : int array of shape (N,)
-        A bucket that the item is in already, or -1: then buckets for those that miss it there.
+        The bucket that already holds the item, or -1. Queries that find the item there count less.
     item_weight : float array of shape (N,)
-        What f of the item itself weighs; 0 where items are no queries.
+        The weight of the item itself as a query. 0 where items are not queries.
     ranking : int array of shape (n, count)
         Written: the best buckets, best first, padded with -1.
     lead : float array of shape (n,)
@@ -119,7 +119,7 @@ def rank_buckets(
             for j in range(others.buckets.shape[1]):
                 bucket = others.buckets[row, j]
                 if affinity[bucket] == 0:
-                    affinity[bucket] = max(others.suits[row, j], _LEAST) * _NEXT_TO_NONE
+                    affinity[bucket] = max(others.suits[row, j], _LEAST_SUIT) * _LEAST_AFFINITY
                     touched[count] = bucket
                     count += 1
         value[:] = -1
@@ -129,7 +129,7 @@ def rank_buckets(
             for t in range(count):
                 scores[t] = affinity[touched[t]]
             bound = kth_largest(scores[:count], wanted)
-            equal = (scores[:wanted] == bound).sum()  # how many of them equal the bound
+            equal = (scores[:wanted] == bound).sum()  # ties with the bound that are kept
         for t in range(count):
             bucket = touched[t]
             score = affinity[bucket]

@@ -1,4 +1,4 @@
-"""Dense float32 loops, compiled: products, distances, rows of unit length, softmax sums."""
+"""Kernels on dense float32 rows: matrix products, distances, normalizing, softmax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from irli.engine.jit import arithmetic, inner, kernel
 from irli.engine.select import find_largest
 from irli.engine.simd import NARROW, PANEL, add_narrow, add_panel
 
-_FAR = np.float32(-60.0)  # a logit this far below the best adds nothing to a sum
+_FAR = np.float32(-60.0)  # a logit this far below the largest adds nothing to the sum
 
 
 @kernel
@@ -34,7 +34,7 @@ def multiply(rows: Any, matrix: Any, bias: Any, out: Any) -> None:
 
 @arithmetic
 def _multiply_rest(rows: Any, matrix: Any, bias: Any, out: Any) -> None:
-    """The last few columns of `multiply`."""
+    """Compute the last few columns of `multiply`."""
     for i in range(len(rows)):
         out[i] = bias
         for j in range(len(matrix)):
@@ -53,7 +53,7 @@ def dot(a: Any, b: Any) -> Any:
 
 @arithmetic
 def squared_distance(a: Any, b: Any) -> Any:
-    """Return the squared Euclidean distance of two vectors."""
+    """Return the squared Euclidean distance between two vectors."""
     total = np.float32(0.0)
     for j in range(len(a)):
         gap = a[j] - b[j]
@@ -63,8 +63,8 @@ def squared_distance(a: Any, b: Any) -> Any:
 
 @inner
 def copy_row(row: Any, unit: bool, out: Any) -> bool:
-    """Copy a row, scaled to unit length if `unit`; return whether it is finite."""
-    total = 0.0  # in float64, where the square of no float32 overflows
+    """Copy a row, scaled to unit length if `unit`. Return whether it is finite."""
+    total = 0.0  # in float64, where the square of a float32 cannot overflow
     for j in range(len(row)):
         total += np.float64(row[j]) * np.float64(row[j])
     scale = 1.0
@@ -77,7 +77,7 @@ def copy_row(row: Any, unit: bool, out: Any) -> bool:
 
 @kernel
 def normalize_rows(rows: Any, out: Any) -> None:
-    """Write the rows at unit length; rows of zeros stay zeros."""
+    """Write the rows scaled to unit length. Rows of zeros stay zeros."""
     for i in range(rows.shape[0]):
         copy_row(rows[i], True, out[i])
 
@@ -86,8 +86,8 @@ def normalize_rows(rows: Any, out: Any) -> None:
 def sum_exps(logits: Any, top: Any) -> Any:
     """Return the sum of exp(logits - top).
 
-    exp(x) = exp(x / 64) ** 64, with a polynomial for exp(x / 64). The compiler can fill vector
-    registers with that; a call of exp for each bucket it cannot.
+    Uses exp(x) = exp(x / 64) ** 64, with a polynomial for exp(x / 64). The compiler can vectorize
+    this, but not calls of exp.
     """
     total = np.float32(0.0)
     for b in range(len(logits)):
@@ -108,6 +108,6 @@ def sum_exps(logits: Any, top: Any) -> Any:
 
 @inner
 def log_softmax(logits: Any) -> None:
-    """Turn logits into log-probabilities, in place."""
+    """Convert logits to log-probabilities, in place."""
     top = find_largest(logits)
     logits -= top + np.float32(np.log(sum_exps(logits, top)))

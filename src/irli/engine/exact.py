@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by exhaustive search: the relevance that vectors are trained with."""
+"""Exact nearest neighbours by exhaustive search, for ground truth and training relevance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irli.engine.jit import kernel
 from irli.engine.select import insert_best
 from irli.engine.simd import LANES, lowest_bit, reaching
 
-# The scores of a tile stay in the cache between the product and the selection.
+# The size of a tile. Its scores stay in the cache between the product and the selection.
 _QUERIES, _ITEMS = 512, 64 * LANES
 _BIT = np.uint32(1)
 
@@ -31,23 +31,23 @@ def exact_neighbors(
     threads: int | None = None,
     progress: Progress = False,
 ) -> NDArray[np.int64]:
-    """Return the k nearest of `base` for each query, nearest first.
+    """Return the k nearest rows of `base` for each query, nearest first.
 
     Parameters
     ----------
     queries : float32 array of shape (n, d)
     base : float32 array of shape (N, d)
     metric : {"l2", "ip", "cosine"}
-        For "cosine" both sides must be normalised.
+        For "cosine", both queries and base must be normalized.
     rows : int64 array of shape (n,), optional
-        The row of `base` that is the query itself and is left out, -1 for none.
+        The row of `base` that is the query itself, or -1. It is left out.
     threads : int, optional
-        Blocks of queries that are worked on at a time.
+        How many blocks of queries run at the same time.
 
     Returns
     -------
     int64 array of shape (n, k)
-        -1 where there are fewer than k.
+        Rows of `base`, padded with -1 if there are fewer than k.
 
     Examples
     --------
@@ -66,21 +66,21 @@ def exact_neighbors(
         offset /= -2
     parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
     threads = thread_count(threads)
-    with threadpool_limits(1, user_api="blas"):  # a block for each thread, not threads for a block
+    with threadpool_limits(1, user_api="blas"):  # each thread has its own block
         for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
             jobs = [
-                partial(_find, queries[part], base, offset, rows[part], found[part])
+                partial(_search_tiles, queries[part], base, offset, rows[part], found[part])
                 for part in parts[first : first + threads]
             ]
             run_all(jobs, threads)
     return found
 
 
-def _find(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
-    """Fill `found` with the nearest of each query of a block, tile by tile of the base."""
+def _search_tiles(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
+    """Fill `found` with the nearest rows for a block of queries, one tile of the base at a time."""
     count, dim = queries.shape
     width = max(LANES, min(_ITEMS, -(-len(base) // LANES) * LANES))
-    block = np.ones((count, dim + 1), dtype=np.float32)  # a product adds the offset, too
+    block = np.ones((count, dim + 1), dtype=np.float32)  # the last column adds the offset
     block[:, :dim] = queries
     tile = np.zeros((width, dim + 1), dtype=np.float32)
     scores = np.empty((count, width), dtype=np.float32)
@@ -96,7 +96,7 @@ def _find(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
 
 @kernel
 def _keep_best(scores: Any, low: int, skip: Any, value: Any, found: Any) -> None:
-    """Put the largest scores of each row among the best so far, largest first; ties by column."""
+    """Merge the largest scores of each row into the best so far. The smaller column wins ties."""
     count = found.shape[1]
     for row in range(len(scores)):
         address = scores.ctypes.data + row * scores.strides[0]

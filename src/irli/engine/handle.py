@@ -1,6 +1,6 @@
-"""An index and the memory of one thread, handed to compiled code as one pointer.
+"""`Engine`: an index layout and a thread's scratch memory, passed to kernels as one pointer.
 
-Handing over their arrays one by one, some sixty of them, takes a quarter of a whole search.
+Passing their arrays one by one, about sixty of them, would take a quarter of a search.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _EngineType(types.StructRef):
 
 
 class Engine(structref.StructRefProxy):
-    """A structure whose fields only kernels can read, named tuples of arrays.
+    """A structure of two named tuples of arrays. Only kernels can read its fields.
 
     Attributes
     ----------
@@ -38,5 +38,5 @@ structref.define_boxing(_EngineType, Engine)
 
 @kernel
 def make_engine(layout: Any, scratch: Any) -> Engine:
-    """Put an index and the memory of one thread together."""
+    """Make an engine of an index layout and the scratch memory of one thread."""
     return Engine(layout, scratch)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""2-universal hash functions: the random buckets that the paper starts from."""
+"""2-universal hash functions, which give the random first partition of the paper."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from irli.base.checks import check_int
 from irli.errors import InvalidParameter
 
-# A Mersenne prime; products of smaller numbers fit into 64 bits, so the arithmetic is exact.
+# A Mersenne prime. Products of smaller numbers fit into 64 bits, so the arithmetic is exact.
 PRIME = 2**31 - 1
 
 
 class UniversalHash:
-    """h(x) = ((a x + b) mod p) mod B, with a and b drawn by the seed (Carter and Wegman).
+    """h(x) = ((a x + b) mod p) mod B, with random a and b (Carter and Wegman).
 
-    Over the seeds, two different items fall into the same bucket with probability at most 1/B.
+    Over all seeds, two different items fall into the same bucket with probability at most 1/B.
 
     Parameters
     ----------
     buckets : int
         B, at most 2^31 - 1.
     seed : int
-        Chooses the function from its family.
+        The seed of a and b.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class UniversalHash:
         self._b = int(rng.integers(0, PRIME))
 
     def __call__(self, items: ArrayLike) -> NDArray[np.int32]:
-        """Return the buckets, int32 of the shape of `items`, of item numbers below 2^31 - 1."""
+        """Return the buckets of item numbers below 2^31 - 1, as int32 of the shape of `items`."""
         x: NDArray[Any] = np.asarray(items)
         if x.size and (x.dtype.kind not in "iu" or x.min() < 0 or x.max() >= PRIME):
             got = f"{x.min()} to {x.max()}" if x.dtype.kind in "iu" else f"dtype {x.dtype}"

@@ -1,8 +1,8 @@
-"""8-bit weights: rounding, the tiles that SIMD loops read, and the 8-bit projection of a query.
+"""8-bit weights: rounding them, tiling them for SIMD, products of bytes, and query projections.
 
-The *projection* is the first product of a query. Routers multiply it with a matrix to get features,
-and codes to get coordinates. Side by side the matrices are one, so a single pass over its bytes
-serves all repetitions.
+The *projection* is the first matrix product of a query. Each router needs one to get its features,
+and the codes need one to get coordinates. Their matrices are concatenated, so that one pass over
+the bytes serves all repetitions and the codes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from irli.engine.jit import arithmetic, inner
 from irli.engine.simd import PANEL, byte_sums
 from irli.engine.vector_layout import Projection
 
-ZERO = 64  # the byte that stands for zero: bytes of a query have no sign
-HIGHEST = 127  # the largest of a signed byte, on both sides
-_BLOCK = 4096  # rows that are rounded at once
+ZERO = 64  # the byte that stands for zero: the bytes of a query are unsigned
+HIGHEST = 127  # weights are rounded to [-127, 127]
+_BLOCK = 4096  # rows rounded at a time
 
 
 def tile(weights: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Lay weights (n, columns) out as the kernels read them: (columns / 64, n / 4, 64, 4)."""
+    """Arrange weights (n, columns) as the kernels read them: (columns / 64, n / 4, 64, 4)."""
     rows, columns = weights.shape
     padded = np.zeros((-(-rows // 4) * 4, -(-columns // PANEL) * PANEL), dtype=np.int8)
     padded[:rows, :columns] = weights
@@ -38,23 +38,24 @@ def untile(tiles: NDArray[np.int8], rows: int, columns: int) -> NDArray[np.int8]
 
 
 def balance(rows: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what to divide each column of `rows` by, and multiply its weights with.
+    """Return a scale (n,) for rows (m, n) and weights (n, columns).
 
-    So none of rows (m, n) and weights (n, columns) has columns too small for its 8 bits.
+    Divide each column of the rows by its scale, and multiply the matching row of weights with it.
+    The product stays the same, and neither side has columns too small for 8 bits.
     """
-    # In float64, where no square of a float32 is too large or too small.
+    # In float64, where the square of a float32 cannot overflow or underflow.
     typical = np.sqrt(np.einsum("mn,mn->n", rows, rows, dtype=np.float64) / len(rows))
     strength = np.sqrt(np.square(weights, dtype=np.float64).mean(axis=1))
-    told = (typical > 0) & (strength > 0)
+    nonzero = (typical > 0) & (strength > 0)
     scale = np.ones(len(typical), dtype=np.float32)
-    scale[told] = np.sqrt(typical[told] / strength[told])
+    scale[nonzero] = np.sqrt(typical[nonzero] / strength[nonzero])
     return scale
 
 
 def make_projection(
     sample: NDArray[np.float32], matrix: NDArray[np.float32], shift: NDArray[np.float32]
 ) -> Projection:
-    """Return queries -> queries @ matrix + shift in 8 bits.
+    """Return the map queries -> queries @ matrix + shift with 8-bit weights.
 
     Parameters
     ----------
@@ -80,20 +81,20 @@ def make_projection(
 
 
 def no_projection() -> Projection:
-    """Return what stands for a projection in an index without one."""
-    nothing: NDArray[Any] = np.empty(0, dtype=np.float32)
+    """Return the empty projection of an index without one."""
+    empty: NDArray[Any] = np.empty(0, dtype=np.float32)
     return Projection(
-        centre=nothing,
-        scale=nothing,
+        centre=empty,
+        scale=empty,
         bytes=np.empty((0, 0, 0, PANEL, 4), dtype=np.int8),
-        step=nothing,
+        step=empty,
         zero=np.empty(0, dtype=np.int32),
-        bias=nothing,
+        bias=empty,
     )
 
 
 def round_rows(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return weights (..., n) as whole numbers, and what one counts (...,): a scale for each row.
+    """Round weights (..., n) to int8. Return the numbers and a scale (...,) for each row.
 
     Examples
     --------
@@ -124,9 +125,10 @@ def unround_rows(numbers: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArr
 
 @arithmetic
 def round_to_bytes(values: Any, zero: Any, highest: Any, out: Any, i: int) -> Any:
-    """Round values to bytes around `zero` in out[i]; return what one step of them is worth.
+    """Round values to bytes around `zero` in out[i]. Return the value of one step.
 
-    The largest lies `highest` steps from zero. Values that are all zero, or infinite, become zero.
+    The largest value is `highest` steps from zero. If all values are zero, or one is infinite, all
+    bytes become `zero`.
     """
     most = np.float32(0.0)
     for j in range(len(values)):
@@ -143,7 +145,7 @@ def round_to_bytes(values: Any, zero: Any, highest: Any, out: Any, i: int) -> An
 
 @inner
 def multiply_bytes(rows: Any, n: int, weights: Any, r: int, sums: Any) -> None:
-    """Multiply n rows of bytes with weights[r]: each panel that is read serves all of them."""
+    """Multiply n rows of bytes with weights[r]. Each panel of weights is read once for all rows."""
     for panel in range(weights.shape[1]):
         for i in range(n):
             byte_sums(rows, i, weights, r, panel, sums)

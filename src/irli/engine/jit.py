@@ -1,4 +1,4 @@
-"""How loops are compiled: four decorators over Numba."""
+"""The four decorators that compile functions with Numba."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _COMMON: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 _INNER: dict[str, Any] = {**_COMMON, "no_cpython_wrapper": True}
-_REORDERED = {"reassoc", "contract", "nsz"}  # not 'nnan' or 'ninf': infinities mean something here
+_REORDERED = {"reassoc", "contract", "nsz"}  # not 'nnan' or 'ninf': kernels use infinities and NaN
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile without the GIL and keep the machine code for the next process."""
+    """Compile a function that releases the GIL, and cache the machine code on disk."""
     return cast("Kernel", numba.njit(**_COMMON)(function))
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Like `kernel`, and always inlined: passing a whole index to a call costs more than the call.
+    """Like `kernel`, but always inlined. Used for the stages of a query.
 
-    For the stages of a query.
+    Passing a whole index as an argument would cost more than the call itself.
     """
     return cast("Kernel", numba.njit(**_COMMON, forceinline=True)(function))
 
 
 def inner(function: Kernel) -> Kernel:
-    """Like `kernel`, for what only kernels call. No wrapper for Python is compiled."""
+    """Like `kernel`, for functions that only kernels call. Compiles no wrapper for Python."""
     return cast("Kernel", numba.njit(**_INNER)(function))
 
 
 def arithmetic(function: Kernel) -> Kernel:
-    """Like `kernel`, for sums that may be reordered so that they fill vector registers."""
+    """Like `kernel`, but the compiler may reorder sums so that it can vectorize them."""
     return cast("Kernel", numba.njit(**_COMMON, fastmath=_REORDERED)(function))

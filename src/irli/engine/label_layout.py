@@ -1,4 +1,4 @@
-"""A label index as the kernels read it, what a prediction asks for, and the memory of a thread."""
+"""Arrays of the label kernels: the index (`LabelLayout`), the parameters, the scratch memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from irli.engine.simd import PANEL
 
 VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
-BINS = 128  # of values to select from
-BLOCK = 8  # rows routed together: each weight that is read serves all of them
+BINS = 128  # of the histogram that finds the k-th largest score
+BLOCK = 8  # rows routed together, so that each weight is read once for all of them
 
 
 class LabelLayout(NamedTuple):
-    """A label index as the kernels read it; see `irli.engine.router` and `irli.labels.ranker`."""
+    """A label index as kernels read it (see `irli.engine.router` and `irli.labels.ranker`)."""
 
-    project: NDArray[np.int8]  # (T, d, G): one trunk for all repetitions, or one for each
+    project: NDArray[np.int8]  # (T, d, G): one shared trunk (T = 1), or one for each repetition
     project_scale: NDArray[np.float32]  # (T, d)
     shift: NDArray[np.float32]  # (T, G)
     out: NDArray[np.int8]  # (R, B / 64, G / 4, 64, 4), see `irli.engine.int8`
@@ -27,38 +27,38 @@ class LabelLayout(NamedTuple):
     items: NDArray[np.int32]  # (entries,): labels, bucket by bucket
     share: NDArray[np.float32]  # (entries,): P(label | bucket)
     prior: NDArray[np.float32]  # (L,): mean over the repetitions of log P(label | bucket)
-    starts: NDArray[np.int64]  # (D + 1,): the ranker's weights by feature; (1,) without a ranker
+    starts: NDArray[np.int64]  # (D + 1,): where the ranker's weights of each feature start, or (1,)
     gaps: NDArray[np.uint16]  # (weights,)
     weights: NDArray[np.int8]  # (weights,)
-    scale: NDArray[np.float32]  # (L,); (0,) without a ranker
+    scale: NDArray[np.float32]  # (L,), or (0,) without a ranker
     constant: NDArray[np.float32]  # (L,)
 
 
 class LabelPlan(NamedTuple):
-    """What one prediction asks for."""
+    """The parameters of a prediction."""
 
     k: int
     probes: int
     candidates: int
     score: int
-    by_margin: float  # what the ranker's margin weighs; 0 leaves the ranker out
-    by_score: float
-    threshold: float  # added to the fused score
+    by_margin: float  # weight of the ranker's margin; 0 leaves the ranker out
+    by_score: float  # weight of the routers' score
+    threshold: float  # added to the calibrated score
 
 
 class LabelScratch(NamedTuple):
-    """What one thread needs to label a row."""
+    """The scratch memory in which one thread labels rows."""
 
     features: NDArray[np.float32]  # (block, G)
     bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
-    steps: NDArray[np.float32]  # (block,): what one step of them is worth
+    steps: NDArray[np.float32]  # (block,): the value of one step of these bytes
     sums: NDArray[np.int32]  # (block, B rounded up)
     logits: NDArray[np.float32]  # (block, R, B)
     order: NDArray[np.float32]  # (max(B, L),)
     values: NDArray[np.float32]  # (L,)
     bins: NDArray[np.int32]  # (BINS,)
     probed: NDArray[np.int32]  # (B,)
-    stamp: NDArray[np.int64]  # (L,): the row that last touched the label
+    stamp: NDArray[np.int64]  # (L,): the number of the last row that found the label
     scores: NDArray[np.float32]  # (L,)
     touched: NDArray[np.int32]  # (L,)
     margins: NDArray[np.float32]  # (L,)

@@ -1,6 +1,6 @@
-"""Linear classifiers, compiled: training, packing three bytes a weight, margins of candidates.
+"""Kernels of the ranker's linear classifiers: training, packing weights, computing margins.
 
-The Python side is `irli.labels.ranker`.
+`irli.labels.ranker` calls them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from irli.engine.int8 import HIGHEST
 from irli.engine.jit import inner, kernel
 
-_ITERATIONS = 12  # over the rows of a label, at most
-_TOLERANCE = 0.1  # of the largest violation at which a label's classifier is good enough
-_FAR = 2**16 - 1  # the greatest distance of two labels in two bytes
+_ITERATIONS = 12  # passes over the rows of a label, at most
+_TOLERANCE = 0.1  # training of a label stops when its largest violation is below this
+_MOST_GAP = 2**16 - 1  # the largest gap between two labels that fits into two bytes
 
 
 class TrainingRows(NamedTuple):
@@ -37,17 +37,18 @@ class RowLists(NamedTuple):
 
 @kernel
 def count_packed(indptr: Any, labels: Any, starts: Any) -> None:
-    """Count the packed weights of each feature, with the zeros that bridge large gaps."""
+    """Count the packed weights of each feature, including the zeros that bridge large gaps."""
     for feature in range(len(indptr) - 1):
         count, last = 0, 0
         for e in range(indptr[feature], indptr[feature + 1]):
-            count += 1 + max(labels[e] - last - 1, 0) // _FAR
+            count += 1 + max(labels[e] - last - 1, 0) // _MOST_GAP
             last = labels[e]
         starts[feature + 1] = starts[feature] + count
 
 
 @kernel
 def pack_weights(indptr: Any, labels: Any, data: Any, scale: Any, gaps: Any, weights: Any) -> None:
+    """Pack each weight into three bytes: the gap to the label before it, and the rounded value."""
     for e in range(len(labels)):
         scale[labels[e]] = max(scale[labels[e]], abs(data[e]) / np.float32(HIGHEST))
     place = 0
@@ -55,9 +56,9 @@ def pack_weights(indptr: Any, labels: Any, data: Any, scale: Any, gaps: Any, wei
         last = 0
         for e in range(indptr[feature], indptr[feature + 1]):
             gap = labels[e] - last
-            while gap > _FAR:
-                gaps[place], weights[place] = _FAR, 0
-                gap -= _FAR
+            while gap > _MOST_GAP:
+                gaps[place], weights[place] = _MOST_GAP, 0
+                gap -= _MOST_GAP
                 place += 1
             gaps[place] = gap
             weights[place] = np.rint(data[e] / scale[labels[e]])
@@ -67,6 +68,7 @@ def pack_weights(indptr: Any, labels: Any, data: Any, scale: Any, gaps: Any, wei
 
 @kernel
 def unpack_weights(starts: Any, gaps: Any, labels: Any) -> None:
+    """Write the label of each packed weight."""
     for feature in range(len(starts) - 1):
         label = 0
         for w in range(starts[feature], starts[feature + 1]):
@@ -85,21 +87,21 @@ def _grow(array: Any, size: int) -> Any:
 
 @inner
 def _list_members(
-    label: int, positive: RowLists, negative: RowLists, carried: Any, member: Any
+    label: int, positive: RowLists, negative: RowLists, is_positive: Any, member: Any
 ) -> tuple[int, int]:
-    """List the rows of a label's classifier: its own first, then the proposals that were wrong."""
+    """List the training rows of a label: positive rows first, then hard negatives."""
     count = 0
     for e in range(positive.indptr[label], positive.indptr[label + 1]):
         member[count] = positive.rows[e]
-        carried[positive.rows[e]] = True
+        is_positive[positive.rows[e]] = True
         count += 1
     positives = count
     for e in range(negative.indptr[label], negative.indptr[label + 1]):
-        if not carried[negative.rows[e]]:
+        if not is_positive[negative.rows[e]]:
             member[count] = negative.rows[e]
             count += 1
     for p in range(positives):
-        carried[member[p]] = False
+        is_positive[member[p]] = False
     return positives, count
 
 
@@ -116,14 +118,18 @@ def train_classifiers(
     bias: Any,
     seed: int,
 ) -> tuple[Any, Any, Any]:
-    """Train label by label; return how many weights each has, and their features and values.
+    """Train one label after the other.
 
-    The rows of a label are copied first, with its features numbered anew: what is read again and
-    again then lies together.
+    The rows of a label are copied first, with new numbers for its features. The data that is read
+    again and again is then contiguous.
+
+    Returns
+    -------
+    The number of weights of each label, and the features and values of all weights.
     """
     indptr, indices, data, lengths, usual = rows
     n, dim = len(indptr) - 1, len(usual)
-    carried, member = np.zeros(n, np.bool_), np.empty(n, np.int64)
+    is_positive, member = np.zeros(n, np.bool_), np.empty(n, np.int64)
     number, known = np.full(dim, -1, np.int32), np.empty(dim, np.int32)
     starts, length = np.zeros(n + 1, np.int64), np.empty(n, np.float32)
     columns, values = np.empty(1024, np.int32), np.empty(1024, np.float32)
@@ -132,7 +138,7 @@ def train_classifiers(
     features, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
     filled = 0
     for label in range(first, last):
-        positives, count = _list_members(label, positive, negative, carried, member)
+        positives, count = _list_members(label, positive, negative, is_positive, member)
         width = place = 0
         for m in range(count):
             begin, end = indptr[member[m]], indptr[member[m] + 1]
@@ -147,7 +153,7 @@ def train_classifiers(
                 place += 1
             starts[m + 1], length[m] = place, lengths[member[m]]
         problem = (starts[: count + 1], columns, values, length, positives)
-        # A generator small enough for the inner loop, the same whatever piece the label is in.
+        # A random generator for the inner loop. Its seed does not depend on `first` and `last`.
         state = np.uint64(seed * 7919 + label + 1) * np.uint64(0x9E3779B97F4A7C15)
         weight[:width] = 0
         bias[label] = _descend(problem, cost * importance[label], cost, alpha, order, weight, state)
@@ -165,11 +171,18 @@ def train_classifiers(
 
 @inner
 def _descend(
-    problem: Any, dear: Any, cheap: Any, alpha: Any, order: Any, weight: Any, state: Any
+    problem: Any,
+    positive_cost: Any,
+    negative_cost: Any,
+    alpha: Any,
+    order: Any,
+    weight: Any,
+    state: Any,
 ) -> Any:
-    """Dual coordinate descent of the squared hinge loss (Hsieh et al. 2008); return the bias.
+    """Minimize the squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
 
-    Rows that lie safely on their side are left out from then on (their section 3.1).
+    Rows that are safely on the right side are left out of later passes (shrinking). Returns the
+    bias.
     """
     starts, columns, values, length, positives = problem
     count = active = len(starts) - 1
@@ -191,7 +204,7 @@ def _descend(
             for e in range(starts[m], starts[m + 1]):
                 margin += weight[np.uint32(columns[e])] * values[e]
             sign = np.float32(1.0 if m < positives else -1.0)
-            half = np.float32(0.5) / (dear if m < positives else cheap)
+            half = np.float32(0.5) / (positive_cost if m < positives else negative_cost)
             slope = sign * margin - np.float32(1.0) + alpha[m] * half
             if alpha[m] == 0 and slope >= 0:
                 if slope > limit:
@@ -218,7 +231,7 @@ def _descend(
 def compute_margins(
     indptr: Any, indices: Any, data: Any, ranker: Any, found: Any, margins: Any
 ) -> None:
-    """Write the margin of each candidate (n, C); `ranker` is an `irli.labels.ranker.Ranker`."""
+    """Write the margin of each candidate (n, C). `ranker` is an `irli.labels.ranker.Ranker`."""
     total = np.zeros(len(ranker.bias), np.float32)
     for i in range(len(found)):
         for label in found[i]:

@@ -1,4 +1,4 @@
-"""How kernels compute each metric: which distance, how queries come in, how answers go out."""
+"""How kernels handle each metric: its distance, preparing vectors, converting answers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 from irli.engine.dense import normalize_rows
 from irli.engine.vector_layout import COSINE, DOT, IP, L2, PLAIN
 
-# What a kernel computes; cosine is an inner product of vectors of unit length.
+# The distance that a kernel computes. Cosine is the inner product of vectors of unit length.
 KERNEL_METRIC = {"l2": L2, "ip": DOT, "cosine": DOT}
-# How a query comes in, and how the distances of a kernel become those of the metric.
+# How queries are prepared, and how a kernel's distances are converted to those of the metric.
 ANSWER_FORM = {"l2": PLAIN, "ip": IP, "cosine": COSINE}
 
-_BLOCK = 65_536  # rows normalized at once: what a block needs beside it is little
+_BLOCK = 65_536  # rows normalized at a time
 
 
 def prepare_vectors(vectors: NDArray[np.float32], metric: str) -> NDArray[np.float32]:
-    """Return vectors (n, d) as an index keeps them: of unit length for cosine.
+    """Return vectors (n, d) as an index stores them: scaled to unit length for cosine.
 
     Examples
     --------

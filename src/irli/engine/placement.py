@@ -1,4 +1,4 @@
-"""Placing items in buckets, compiled: the two loops of re-partitioning."""
+"""Kernels of re-partitioning: place items in their least loaded or best free bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from irli.engine.jit import kernel
 def place_least_loaded(order: Any, best: Any, loads: Any, chosen: Any) -> None:
     """Put each item, in this order, into the least loaded of its best buckets (section 3.2).
 
-    `best` (n, K) is padded with -1; `loads` (B,) is counted up; `chosen` (n,) is written.
+    `best` (n, K) holds the best buckets, padded with -1. `loads` (B,) is updated. `chosen` (n,) is
+    written.
     """
     for item in order:
         lightest = best[item, 0]
@@ -28,8 +29,8 @@ def place_bounded(
 ) -> None:
     """Put each item, in this order, into its best bucket that has room.
 
-    The ranking of item order[n] is best[rows[n]]. An item never goes to the bucket that `taken`
-    names for it. An item that finds no room keeps what `chosen` says.
+    The best buckets of item order[n] are best[rows[n]]. The bucket taken[item] is skipped. If no
+    bucket has room, chosen[item] is left as it is.
     """
     for n in range(len(order)):
         item, row = order[n], rows[n]

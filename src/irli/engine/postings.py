@@ -1,6 +1,6 @@
-"""Near rows through postings, compiled: which labels the nearest rows of a row carry.
+"""Kernels that find the nearest rows through inverted lists, and the labels that they vote for.
 
-The Python side is `irli.labels.hard_negatives`.
+`irli.labels.hard_negatives` calls them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from irli.engine.jit import inner, kernel
 from irli.engine.select import insert_best, keep_best
 
-_NEAREST = 30  # rows that vote for their labels
-_VOTED = 300  # labels with the most votes that are taken
-_LEAST = np.float32(1e-30)  # a vote is never zero
+_NEAREST = 30  # nearest rows that vote for their labels
+_VOTED = 300  # labels returned for a row, at most: those with the most votes
+_LEAST_VOTE = np.float32(1e-30)  # a vote must not be zero
 
 
 class QueryRows(NamedTuple):
-    """Rows as a CSR, and which of the known rows each is, or -1."""
+    """Query rows as a CSR, and the number of the known row that each one is, or -1."""
 
     indptr: NDArray[Any]
     indices: NDArray[Any]
@@ -28,7 +28,7 @@ class QueryRows(NamedTuple):
 
 
 class Postings(NamedTuple):
-    """Known rows by feature, and the labels of each as a CSR."""
+    """The inverted lists of the known rows by feature, and the labels of each row as a CSR."""
 
     starts: NDArray[Any]  # (D + 1,)
     rows: NDArray[Any]
@@ -39,18 +39,24 @@ class Postings(NamedTuple):
 
 @kernel
 def vote_near_rows(
-    first: int, last: int, asked: QueryRows, known: Postings, count: int
+    first: int, last: int, queries: QueryRows, known: Postings, count: int
 ) -> tuple[Any, Any]:
-    """Return how many labels the rows from `first` to `last` get from near rows, and which."""
+    """Return the number of labels found for each row from `first` to `last`, and the labels."""
     similar = np.zeros(len(known.label_starts) - 1, np.float32)
     nearest, nearness = np.empty(_NEAREST, np.int64), np.empty(_NEAREST, np.float32)
     votes, order = np.zeros(count, np.float32), np.empty(count, np.float32)
-    voted = np.empty(count + 1, np.int32)  # room for one that is written before it is counted
+    voted = np.empty(count + 1, np.int32)  # one more: a label is written before it is counted
     sizes, chosen, filled = np.empty(last - first, np.int64), np.empty(1024, np.int32), 0
     for i in range(first, last):
-        part = slice(asked.indptr[i], asked.indptr[i + 1])
+        part = slice(queries.indptr[i], queries.indptr[i + 1])
         near = _find_nearest(
-            asked.indices[part], asked.data[part], asked.known[i], known, similar, nearest, nearness
+            queries.indices[part],
+            queries.data[part],
+            queries.known[i],
+            known,
+            similar,
+            nearest,
+            nearness,
         )
         found = 0
         for r in range(near):
@@ -58,10 +64,10 @@ def vote_near_rows(
                 label = np.uint32(known.labels[e])
                 voted[found] = label
                 found += votes[label] == 0
-                votes[label] += max(nearness[r], _LEAST)
-        everyone = voted[:found].copy()
+                votes[label] += max(nearness[r], _LEAST_VOTE)
+        all_voted = voted[:found].copy()
         kept = keep_best(voted, found, _VOTED, votes, order)
-        for label in everyone:
+        for label in all_voted:
             votes[label] = 0
         if filled + kept > len(chosen):
             larger = np.empty(2 * (filled + kept), np.int32)
@@ -84,9 +90,9 @@ def _find_nearest(
     nearest: Any,
     nearness: Any,
 ) -> int:
-    """List the known rows most like a row, nearest first, without `itself`; return how many.
+    """List the known rows most similar to a row, nearest first, without `itself`.
 
-    `similar` holds zeros, before and after.
+    `similar` must hold zeros, and holds zeros again afterwards. Returns the number of rows.
     """
     starts, rows, values = known.starts, known.rows, known.values
     for e in range(len(indices)):
@@ -98,7 +104,7 @@ def _find_nearest(
         for p in range(starts[indices[e]], starts[indices[e] + 1]):
             row = np.uint32(rows[p])
             value = similar[row]
-            similar[row] = 0  # so that each is looked at once
+            similar[row] = 0  # so that each row is considered only once
             if 0 < value < np.inf and row != itself:
                 count = insert_best(nearness, nearest, count, value, np.int64(row))
     return count

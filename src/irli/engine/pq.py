@@ -1,12 +1,12 @@
-"""4-bit codes: what a compressed first pass reads instead of vectors.
+"""4-bit product quantisation (PQ): learn codewords, and encode the items for the scan.
 
 A vector is cut into M pieces, and each piece is replaced by the nearest of 16 codewords. The inner
-product with a query is then a sum of M numbers from a table of M x 16 (product quantisation).
+product with a query is then a sum of M numbers from a table of M x 16.
 
-For inner products not every error is equal. The queries that want an item point where it points,
-so an error along the item moves its score, and one across it hardly does. Codes for them are
-trained with the score-aware loss |e|^2 + (eta - 1) <e, x / |x|>^2 (Guo et al., ICML 2020). For the
-Euclidean distance the plain error counts.
+For inner products, some errors matter more than others. An item is relevant to queries that point
+in its direction. An error along this direction changes the score, and an error across it hardly
+does. So the codes are trained with the score-aware loss |e|^2 + (eta - 1) <e, x / |x|>^2 (Guo et
+al., ICML 2020). For the Euclidean distance, the loss is the plain error |e|^2.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from irli.engine.simd import LANES, ROWS, WORDS
 from irli.engine.vector_layout import Codes
 
 _ITERATIONS = 8
-_PASSES = 3  # over the pieces of a vector, each choice knowing the others
+_PASSES = 3  # over the pieces of a vector, because the best code of one depends on the others
 SAMPLE = 32_768  # vectors that codewords are learned from
-_BLOCK = 16_384  # vectors encoded at once
-_TINY = 1e-30  # the least unit of vectors
+_BLOCK = 16_384  # vectors encoded at a time
+_TINY = 1e-30  # the smallest unit of vectors
 
 
 class Codebook(NamedTuple):
-    """Where vectors are coded: a rotation into p dimensions, and codewords for each piece of it."""
+    """A rotation into p dimensions, and 16 codewords for each piece of the rotated vector."""
 
-    centre: NDArray[np.float32]  # (d,): taken off the vectors first
-    unit: float  # what they are measured in, so that no square is too large or too small
+    centre: NDArray[np.float32]  # (d,): subtracted from the vectors first
+    unit: float  # vectors are divided by it, so that squares do not overflow or underflow
     rotation: NDArray[np.float32]  # (d, p)
     codewords: NDArray[np.float32]  # (M, 16, s), M s = p
-    eta: float  # how much more an error along the vector weighs
+    eta: float  # weight of an error along the vector, relative to one across it
 
     def coordinates(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return vectors (n, d) as they are coded: (n, p)."""
-        turned = (vectors - self.centre) / np.float32(self.unit) @ self.rotation
-        return np.asarray(turned, dtype=np.float32)
+        """Return the rotated coordinates (n, p) of vectors (n, d)."""
+        rotated = (vectors - self.centre) / np.float32(self.unit) @ self.rotation
+        return np.asarray(rotated, dtype=np.float32)
 
     def encode(self, vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Return the codes (n, M) of vectors (n, d), each below 16."""
         codes = np.zeros((len(vectors), len(self.codewords)), dtype=np.uint8)
         for low in range(0, len(vectors), _BLOCK):
             block = np.asarray(vectors[low : low + _BLOCK])
-            along = self._directions(block)
+            along = self._compute_directions(block)
             _assign_codes(
                 self.coordinates(block), along, self.codewords, self.eta, codes[low : low + _BLOCK]
             )
@@ -55,12 +55,12 @@ class Codebook(NamedTuple):
         return codes
 
     def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return what codes (n, M) stand for, in coordinates: (n, p)."""
+        """Return the rotated coordinates (n, p) that codes (n, M) stand for."""
         pieces = self.codewords[np.arange(len(self.codewords)), codes]
         return pieces.reshape(len(codes), -1)
 
-    def _directions(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the directions (n, p) in which errors weigh most: those of the vectors."""
+    def _compute_directions(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the directions (n, p) of the vectors, in which errors weigh most."""
         scaled = vectors / np.float32(self.unit)
         along = np.asarray(scaled @ self.rotation, dtype=np.float32)
         along /= np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-30)
@@ -68,19 +68,20 @@ class Codebook(NamedTuple):
 
 
 _ETA = 4.0  # for inner products; 1 is the plain error
-_SMALL = 64  # dimensions up to which each has a piece of its own
-_LEAST, _MOST = 32, 128  # pieces, where their number is chosen
-_TOLD = 0.95  # share of the variance that the coded dimensions hold
-_FLAT = 0.85  # share of the dimensions that it takes to hold so much where all of them count
-_SEEN = 4096  # vectors that the variance is estimated from
+_FEW_DIMS = 64  # up to this many dimensions, each has its own piece
+_LEAST, _MOST = 32, 128  # bounds on the number of pieces, where it is chosen
+_VARIANCE = 0.95  # share of the variance that the coded dimensions hold
+_NEARLY_ALL = 0.85  # if this share of the dimensions is needed for it, all of them are coded
+_VARIANCE_SAMPLE = 4096  # vectors that the variance is estimated from
 
 
 def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int:
     """Choose M, the pieces of a code.
 
-    Two dimensions share a piece, of those that hold 95 % of the variance. Each has one of its own
-    where there are no more than 64 of them, or 128 that nearly all count: of 96 that are equally
-    wide, 40 candidates by 96 pieces hold .99 of the nearest, and 320 by 48 only .97.
+    Only the leading dimensions that hold 95 % of the variance count. Two of them share a piece. But
+    each dimension has its own piece if there are at most 64 of them, or at most 128 and nearly all
+    of them count. With 96 dimensions of equal variance, 40 candidates chosen by 96 pieces contain
+    .99 of the nearest neighbours, and 320 candidates chosen by 48 pieces only .97.
 
     Examples
     --------
@@ -88,18 +89,20 @@ def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int
     52
     """
     count, dim = vectors.shape
-    if dim <= _SMALL:
+    if dim <= _FEW_DIMS:
         return _round_up(dim)
-    sample = np.asarray(vectors[np.sort(rng.choice(count, size=min(count, _SEEN), replace=False))])
+    sample = np.asarray(
+        vectors[np.sort(rng.choice(count, size=min(count, _VARIANCE_SAMPLE), replace=False))]
+    )
     variance = np.linalg.eigvalsh(np.cov(sample, rowvar=False))[::-1].cumsum()
-    dims = int(np.searchsorted(variance, _TOLD * variance[-1])) + 1
-    if dims > _FLAT * dim:
+    dims = int(np.searchsorted(variance, _VARIANCE * variance[-1])) + 1
+    if dims > _NEARLY_ALL * dim:
         return most_pieces(dim)
     return _round_up(min(max(dims // 2, _LEAST), _MOST))
 
 
 def most_pieces(dim: int) -> int:
-    """Return M where all dimensions count.
+    """Return M for vectors whose dimensions all count.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def most_pieces(dim: int) -> int:
 
 
 def _round_up(pieces: int) -> int:
-    """Round up to what a block of codes is made of."""
+    """Round up to whole rows of a block of codes."""
     step = 2 * ROWS
     return -(-pieces // step) * step
 
@@ -123,24 +126,26 @@ def encode_items(
     items: NDArray[np.int32],
     rng: np.random.Generator,
 ) -> Codes:
-    """Learn codes for vectors (N, d) and lay them out in the order of the buckets.
+    """Learn codes for vectors (N, d) and store them in the order of the buckets.
 
     Parameters
     ----------
     offsets : int64 array of shape (R, B + 1)
-        Where each bucket starts in `items`, the rows of `vectors` that it holds.
+        Where each bucket starts in `items`.
+    items : int32 array of shape (entries,)
+        The rows of `vectors`, bucket by bucket.
     """
     if pieces == 0:
         return no_codes(vectors.shape[1])
     pieces = _round_up(pieces)
-    dims = min(vectors.shape[1], max(2 * pieces, _SMALL))
+    dims = min(vectors.shape[1], max(2 * pieces, _FEW_DIMS))
     book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng)
     blocks, starts = _pack_blocks(book.encode(vectors), offsets, items)
     codewords = book.codewords * np.float64(book.unit)
-    # An inner product needs no centre on the side of the query: it adds the same to all items.
+    # For inner products the query needs no centre: it would add the same to all items.
     shift = -book.centre @ book.rotation if l2 else np.zeros(book.rotation.shape[1])
     lengths = np.square(codewords).sum(axis=2) if l2 else np.zeros(codewords.shape[:2])
-    with np.errstate(over="ignore"):  # where distances become infinite, too
+    with np.errstate(over="ignore"):  # the distances overflow in the same way
         bias = (-lengths / 2).astype(np.float32)
     return Codes(
         rotation=book.rotation,
@@ -153,7 +158,7 @@ def encode_items(
 
 
 def no_codes(dim: int) -> Codes:
-    """Return what stands for codes in an index without any."""
+    """Return the empty codes of an index without codes."""
     return Codes(
         rotation=np.empty((dim, 0), dtype=np.float32),
         shift=np.empty(0, dtype=np.float32),
@@ -171,7 +176,7 @@ def learn_codebook(
     eta: float,
     rng: np.random.Generator,
 ) -> Codebook:
-    """Learn `pieces` x 16 codewords of vectors (N, d) in their `dims` leading directions."""
+    """Learn `pieces` x 16 codewords for the `dims` leading directions of vectors (N, d)."""
     rows = rng.choice(len(vectors), size=min(SAMPLE, len(vectors)), replace=False)
     sample = np.asarray(vectors[np.sort(rows)])
     centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -184,11 +189,11 @@ def learn_codebook(
     for m in range(pieces):
         first = rng.choice(len(sample), size=WORDS, replace=len(sample) < WORDS)
         codewords[m] = coordinates[first, m * size : (m + 1) * size]
-    along = book._directions(sample)
+    along = book._compute_directions(sample)
     codes = np.zeros((len(sample), pieces), dtype=np.uint8)
     _assign_codes(coordinates, along, codewords, 1.0, codes)
     for iteration in range(_ITERATIONS):
-        weight = 1.0 if iteration < 2 else eta  # near enough first, then where it matters
+        weight = 1.0 if iteration < 2 else eta  # start with the plain error
         _improve_codewords(coordinates, along, codes, weight, codewords)
         _improve_codes(coordinates, along, codewords, weight, codes)
     return book
@@ -197,23 +202,23 @@ def learn_codebook(
 def _make_rotation(
     centred: NDArray[np.float32], pieces: int, dims: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Return the directions (d, p) of the coordinates, padded with zeros to whole pieces.
+    """Return the axes (d, p) of the coordinates, padded with zeros to whole pieces.
 
-    Leading directions all in the first pieces would leave the others with nothing to tell; a
-    random rotation within them gives each piece its share, so that one scale suits all tables.
+    Along the principal axes, the first pieces would hold most of the variance. A random rotation
+    within them gives each piece its share, so that one scale suits the tables of all pieces.
     """
     dim = centred.shape[1]
     width = -(-dims // pieces) * pieces
     rotation = np.zeros((dim, width), dtype=np.float32)
     _, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
-    spin, _ = np.linalg.qr(rng.normal(size=(dims, dims)))
-    rotation[:, :dims] = axes[:, ::-1][:, :dims] @ spin
+    random_rotation, _ = np.linalg.qr(rng.normal(size=(dims, dims)))
+    rotation[:, :dims] = axes[:, ::-1][:, :dims] @ random_rotation
     return rotation
 
 
 @arithmetic
 def _assign_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -> None:
-    """Choose codes from scratch: the nearest codewords, then as `_improve_codes`."""
+    """Choose codes from scratch: the nearest codewords, then improved by `_improve_codes`."""
     pieces, count, size = codewords.shape
     for i in range(len(x)):
         for m in range(pieces):
@@ -232,7 +237,7 @@ def _assign_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) ->
 
 @arithmetic
 def _improve_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -> None:
-    """Improve codes piece by piece: `total` is the error along the vector of all pieces."""
+    """Improve codes piece by piece. `total` is the error along the vector over all pieces."""
     pieces, count, size = codewords.shape
     rounds = _PASSES if eta > 1.0 else 1
     for i in range(len(x)):
@@ -267,7 +272,7 @@ def _improve_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -
 
 @kernel
 def _improve_codewords(x: Any, along: Any, codes: Any, eta: float, codewords: Any) -> None:
-    """Move the codewords of each piece to where the loss of their vectors is least."""
+    """Move the codewords of each piece to where the loss of their vectors is smallest."""
     pieces, count, size = codewords.shape
     total = np.zeros(len(x))
     for i in range(len(x)):
@@ -308,7 +313,7 @@ def _improve_codewords(x: Any, along: Any, codes: Any, eta: float, codewords: An
 def _pack_blocks(
     codes: NDArray[np.uint8], offsets: NDArray[np.int64], items: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Lay codes (N, M) out in the order of the buckets, each padded to whole blocks."""
+    """Store codes (N, M) in blocks, in the order of the buckets. Pad each to whole blocks."""
     loads = np.diff(offsets, axis=1)
     counts = -(-loads // LANES)
     ends = counts.cumsum().reshape(counts.shape)
@@ -324,6 +329,7 @@ def _pack_blocks(
 
 @kernel
 def _fill_blocks(codes: Any, offsets: Any, items: Any, starts: Any, blocks: Any) -> None:
+    """Write the codes into the blocks (see `irli.engine.simd` for their layout)."""
     repetitions, buckets = offsets.shape[0], offsets.shape[1] - 1
     rows = blocks.shape[1]
     for r in range(repetitions):

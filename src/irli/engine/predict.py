@@ -1,7 +1,7 @@
-"""Algorithm 2 for items without vectors, compiled: route, vote, score, rank.
+"""Kernels of label prediction (Algorithm 2 for labels): route, gather, score, rank.
 
-A row of features goes to the best buckets of each repetition. Each label found there gets votes and
-an aggregated score. The best of them are the candidates, which the ranker puts in order.
+A row of features is routed to the best buckets of each repetition. Each label found there gets a
+score. The labels with the best scores are the candidates, and the ranker puts them in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from irli.engine.select import insert_best, kth_largest, kth_largest_by_bins
 def _compute_features(
     layout: LabelLayout, t: int, indptr: Any, indices: Any, data: Any, out: Any
 ) -> None:
-    """Write relu(project' x + shift) for the sparse rows of a block."""
+    """Write the features relu(project' x + shift) for a block of sparse rows."""
     width = out.shape[1]
     for i in range(len(indptr) - 1):
         total = out[i]
@@ -46,7 +46,7 @@ def _compute_features(
 
 @arithmetic
 def _score_buckets(layout: LabelLayout, r: int, steps: Any, scratch: LabelScratch) -> None:
-    """Write the logits of repetition `r`; each panel of weights that is read serves all rows."""
+    """Write the logits of repetition `r` for all rows of a block."""
     out, scale, bias, sums = layout.out, layout.out_scale, layout.bias, scratch.sums
     multiply_bytes(scratch.bytes, len(steps), out, r, sums)
     for i in range(len(steps)):
@@ -71,7 +71,7 @@ def route(layout: LabelLayout, indptr: Any, indices: Any, data: Any, scratch: La
 
 @inner
 def _probe(logits: Any, probes: int, scratch: LabelScratch) -> tuple[Any, int]:
-    """List the best `probes` buckets; return the weakest logit among them, and their number."""
+    """List the best `probes` buckets. Return the lowest logit among them, and their number."""
     cut, count, probed = (
         kth_largest_by_bins(logits, probes, scratch.bins, scratch.order),
         0,
@@ -84,7 +84,7 @@ def _probe(logits: Any, probes: int, scratch: LabelScratch) -> tuple[Any, int]:
     for b in range(len(logits)):
         if count == probes:
             break
-        # Not '==': a row so large that its logits overflow to NaN still gets an answer.
+        # Not '==', so that a row whose logits overflow to NaN still gets an answer.
         if not (logits[b] > cut or logits[b] < cut):
             probed[count] = b
             count += 1
@@ -93,7 +93,7 @@ def _probe(logits: Any, probes: int, scratch: LabelScratch) -> tuple[Any, int]:
 
 @kernel
 def gather(layout: LabelLayout, plan: LabelPlan, row: int, scratch: LabelScratch) -> int:
-    """Collect the labels of the best buckets with their scores; return how many there are."""
+    """Collect the labels of the best buckets and their scores. Return the number of labels."""
     scratch.clock[0] += 1
     now = scratch.clock[0]
     repetitions, buckets = layout.bias.shape
@@ -107,7 +107,7 @@ def gather(layout: LabelLayout, plan: LabelPlan, row: int, scratch: LabelScratch
         if plan.score == PROBABILITY or plan.score == LOG_PROBABILITY:
             top = logits.max()
             total = top + np.log(sum_exps(logits, top))
-        if plan.score == LOG_PROBABILITY:  # what was not probed counts like the weakest that was
+        if plan.score == LOG_PROBABILITY:  # buckets that are not probed count like the weakest
             base += (cut - total) * each
         for p in range(count):
             b = scratch.probed[p]
@@ -139,7 +139,7 @@ def gather(layout: LabelLayout, plan: LabelPlan, row: int, scratch: LabelScratch
 
 @inner
 def _keep_candidates(scratch: LabelScratch, found: int, count: int) -> int:
-    """Move the `count` labels of the best scores to the front of `touched`."""
+    """Move the `count` labels with the best scores to the front of `touched`."""
     if found <= count:
         return found
     touched, scores, values = scratch.touched, scratch.scores, scratch.values
@@ -151,7 +151,7 @@ def _keep_candidates(scratch: LabelScratch, found: int, count: int) -> int:
         ties -= values[t] > cut
         scratch.order[equal] = -touched[t]
         equal += values[t] == cut
-    last = -kth_largest(scratch.order[:equal], ties)  # of equals the smaller numbers
+    last = -kth_largest(scratch.order[:equal], ties)  # the smaller label wins a tie
     kept = 0
     for t in range(found):
         label = touched[t]
@@ -169,11 +169,11 @@ def rank(
     found: int,
     scratch: LabelScratch,
 ) -> None:
-    """Replace the scores of the candidates by those fused with the ranker."""
+    """Replace the scores of the candidates by scores calibrated with the ranker's margins."""
     margins = scratch.margins
     for t in range(found):
         margins[scratch.touched[t]] = 0
-    # Labels that are no candidates are added up as well: cheaper than asking.
+    # Add up the margins of all labels: checking which ones are candidates would take longer.
     for e in range(len(indices)):
         value, label = data[e], np.uint32(0)
         for w in range(layout.starts[indices[e]], layout.starts[indices[e] + 1]):
@@ -182,15 +182,17 @@ def rank(
     for t in range(found):
         label = np.uint32(scratch.touched[t])
         margin = margins[label] * layout.scale[label] + layout.constant[label]
-        lack = max(np.float32(0.0), 1 - margin)
+        shortfall = max(np.float32(0.0), 1 - margin)
         scratch.scores[label] = (
-            plan.by_score * scratch.scores[label] - plan.by_margin * lack * lack + plan.threshold
+            plan.by_score * scratch.scores[label]
+            - plan.by_margin * shortfall * shortfall
+            + plan.threshold
         )
 
 
 @inner
 def _write_best(scratch: LabelScratch, found: int, scores: Any, labels: Any) -> None:
-    """Write the best labels, best first; of equals the smaller number."""
+    """Write the best labels, best first. The smaller label wins a tie."""
     scores[:], labels[:] = -np.inf, -1
     for t in range(_keep_candidates(scratch, found, len(labels))):
         label = scratch.touched[t]
@@ -208,10 +210,10 @@ def predict(
     scores: Any,
     labels: Any,
 ) -> None:
-    """Label the rows from `first` to `last`: Algorithm 2.
+    """Predict the labels of the rows from `first` to `last`: Algorithm 2.
 
-    `routed` and `ranked` are (indptr, indices, data) of the same rows: for the routers, whose
-    features may be hashed, and for the ranker.
+    `routed` and `ranked` are the same rows as (indptr, indices, data). `routed` is for the routers,
+    whose features may be hashed, and `ranked` for the ranker.
     """
     layout, scratch = engine.layout, engine.scratch
     for low in range(first, last, BLOCK):

@@ -1,9 +1,11 @@
-"""Vectors rounded to 8 bits: what is read between the codes and the exact distances.
+"""The 8-bit prefilter: 8-bit copies of the vectors, which drop candidates before the rerank.
 
-Where vectors are long, fetching them is what a search does most. Of the candidates that the codes
-chose, their rounded vectors, a quarter of the bytes, tell nearly all that are not among the k
-nearest. Numbers are rounded up or down at random, so that errors cannot add up, whatever the data:
-how far a score may be wrong is known.
+Fetching long vectors takes most of the time of a search. From 128 dimensions on, 8-bit copies of
+the candidates are compared first, which takes a quarter of the bytes. They drop nearly all
+candidates that are not among the k nearest. Only close calls get an exact distance.
+
+Numbers are rounded up or down at random. So the errors are independent, whatever the data, and
+the standard deviation of a score is known.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ from irli.engine.select import kth_largest
 from irli.engine.simd import fetch
 from irli.engine.vector_layout import DOT, Int8Vectors, Scratch, VectorLayout
 
-LONG = 128  # dimensions from which on it pays
-_BLOCK = 1 << 22  # numbers rounded at once
+LONG = 128  # dimensions from which the prefilter pays
+_BLOCK = 1 << 22  # numbers rounded at a time
 _HIGHEST = 127
-_SURE = np.float32(3.0)  # standard deviations that the errors of two items may put between them
-_AHEAD = 8  # vectors asked for before they are read
+_DEVIATIONS = np.float32(3.0)  # standard deviations below the k-th score that drop a candidate
+_AHEAD = 8  # vectors that are prefetched ahead
 
 
 def round_items(vectors: NDArray[np.float32], l2: bool, rng: np.random.Generator) -> Int8Vectors:
-    """Round vectors (N, d), each dimension on a scale of its own.
+    """Round vectors (N, d) to 8 bits. Each dimension has its own scale.
 
     Examples
     --------
@@ -45,33 +47,33 @@ def round_items(vectors: NDArray[np.float32], l2: bool, rng: np.random.Generator
         release_pages(vectors)
     centre, step = (low + high) / 2, (high - low) / (2 * _HIGHEST)
     inverse = np.divide(1, step, out=np.zeros(dim), where=step > 0)
-    # An inner product needs no shift: it adds the same to all items. A distance is the same from
-    # anywhere, and from the mean the query is short, and so are its errors.
+    # For l2 the origin is free. Around the mean, queries are short, and so errors are small. Inner
+    # products need no shift: it would add the same to all items.
     shift = total / count if l2 else np.zeros(dim)
     rounded = np.empty((count, dim), dtype=np.int8)
     lengths = np.zeros(count if l2 else 0, dtype=np.float32)
     for start in range(0, count, rows):
         part = slice(start, start + rows)
-        block = np.asarray(vectors[part], dtype=np.float64)  # where no square is too large
+        block = np.asarray(vectors[part], dtype=np.float64)  # squares cannot overflow in float64
         steps = (block - centre) * inverse
-        steps += rng.random(size=steps.shape, dtype=np.float32)  # up or down, by what is nearer
+        steps += rng.random(size=steps.shape, dtype=np.float32)  # more often to the nearer side
         rounded[part] = np.clip(np.floor(steps), -_HIGHEST, _HIGHEST)
         if l2:
             block -= shift
-            with np.errstate(over="ignore"):  # where distances become infinite, too
+            with np.errstate(over="ignore"):  # the distances overflow in the same way
                 lengths[part] = np.einsum("nd,nd->n", block, block) / 2
         release_pages(vectors)
     return Int8Vectors(rounded, shift.astype(np.float32), step.astype(np.float32), lengths)
 
 
 def no_int8_vectors(dim: int) -> Int8Vectors:
-    """Return what stands for rounded vectors in an index without any."""
-    nothing = np.empty(0, dtype=np.float32)
-    return Int8Vectors(np.empty((0, dim), dtype=np.int8), nothing, nothing, nothing)
+    """Return the empty 8-bit vectors of an index without a prefilter."""
+    empty = np.empty(0, dtype=np.float32)
+    return Int8Vectors(np.empty((0, dim), dtype=np.int8), empty, empty, empty)
 
 
 @arithmetic
-def _product(query: Any, bytes_: Any) -> Any:
+def _dot_bytes(query: Any, bytes_: Any) -> Any:
     total = np.float32(0.0)
     for j in range(len(query)):
         total += query[j] * np.float32(bytes_[j])
@@ -79,14 +81,15 @@ def _product(query: Any, bytes_: Any) -> Any:
 
 
 @arithmetic
-def _spread(layout: VectorLayout, query: Any, out: Any) -> Any:
-    """Write the query in steps of the rounding; return how far errors move two scores apart.
+def _scale_query(layout: VectorLayout, query: Any, out: Any) -> Any:
+    """Write the query in units of the rounding steps. Return the error of a score difference.
 
-    That is the standard deviation, at most: of two products, each a sum of independent errors whose
-    variance is a quarter of a step's square or less.
+    The error is an upper bound on the standard deviation. A score is a sum of independent rounding
+    errors, each with a variance of at most a quarter of the squared step. Two scores have twice
+    that variance.
     """
     shift, step = layout.int8.shift, layout.int8.step
-    total = 0.0  # in float64, where no square of a float32 is too large or too small
+    total = 0.0  # in float64, where the square of a float32 cannot overflow or underflow
     for j in range(len(query)):
         out[j] = (query[j] - shift[j]) * step[j]
         total += np.float64(out[j]) * np.float64(out[j])
@@ -95,23 +98,26 @@ def _spread(layout: VectorLayout, query: Any, out: Any) -> Any:
 
 @inlined
 def prefilter(layout: VectorLayout, query: Any, chosen: int, k: int, scratch: Scratch) -> int:
-    """Move the candidates that may be among the k nearest to the front of `touched`; count them."""
+    """Move the candidates that may be among the k nearest to the front of `touched`.
+
+    Return how many they are.
+    """
     rounded, touched, near = layout.int8, scratch.touched, scratch.scores
     if len(rounded.bytes) == 0 or chosen <= k:
         return chosen
-    apart = _spread(layout, query, scratch.centred)
+    deviation = _scale_query(layout, query, scratch.centred)
     for t in range(min(_AHEAD, chosen)):
         fetch(rounded.bytes[touched[t]].ctypes.data, len(query))
     for t in range(chosen):
         if t + _AHEAD < chosen:
             fetch(rounded.bytes[touched[t + _AHEAD]].ctypes.data, len(query))
-        near[t] = _product(scratch.centred, rounded.bytes[touched[t]])
+        near[t] = _dot_bytes(scratch.centred, rounded.bytes[touched[t]])
         if layout.metric != DOT:
             near[t] -= rounded.lengths[touched[t]]
         scratch.order[t] = near[t]
-    cut = kth_largest(scratch.order[:chosen], k) - _SURE * apart
+    cut = kth_largest(scratch.order[:chosen], k) - _DEVIATIONS * deviation
     kept = 0
     for t in range(chosen):
         touched[kept] = touched[t]
-        kept += not near[t] < cut  # what is not a number stays
+        kept += not near[t] < cut  # keeps NaN
     return kept

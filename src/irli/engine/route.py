@@ -1,4 +1,4 @@
-"""Routing, compiled: the log-probabilities of all buckets for a few queries."""
+"""Kernels of routing: the log-probabilities of all buckets for a block of queries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from irli.engine.vector_layout import Projection, Scratch, VectorLayout
 
 @arithmetic
 def _round(values: Any, out: Any, i: int) -> Any:
-    """Round values to bytes around 64 in out[i]; return what one step of them is worth."""
+    """Round values to bytes around 64 in out[i]. Return the value of one step."""
     return round_to_bytes(values, np.float32(ZERO), np.float32(ZERO - 1), out, i)
 
 
 @arithmetic
 def _project(projection: Projection, queries: Any, scratch: Scratch) -> None:
-    """Write what the projection shows of up to BLOCK queries (n, d) into `projected`."""
+    """Write the 8-bit projection of up to BLOCK queries (n, d) into `projected`."""
     n, dim = queries.shape
     centred, projected, sums = scratch.centred, scratch.projected, scratch.sums
     steps = np.empty(n, dtype=np.float32)
@@ -40,7 +40,7 @@ def _project(projection: Projection, queries: Any, scratch: Scratch) -> None:
 
 @arithmetic
 def _score_bytes(layout: VectorLayout, r: int, features: Any, scratch: Scratch) -> None:
-    """Score all buckets with weights of 8 bits, which take a quarter of the memory to read."""
+    """Score all buckets with 8-bit weights, a quarter of the bytes to read."""
     n, sums, logits = len(features), scratch.sums, scratch.logits
     zero, bias = layout.zero, layout.bias
     steps = np.empty(n, dtype=np.float32)
@@ -54,7 +54,7 @@ def _score_bytes(layout: VectorLayout, r: int, features: Any, scratch: Scratch) 
 
 @inner
 def _refine(layout: VectorLayout, r: int, features: Any, logits: Any, scratch: Scratch) -> None:
-    """Add the remaining features, stage by stage, for the buckets that look best."""
+    """Add the remaining features of a cascade, stage by stage, for the best buckets."""
     alive = scratch.alive
     count = len(logits)
     for b in range(count):
@@ -71,7 +71,7 @@ def _refine(layout: VectorLayout, r: int, features: Any, logits: Any, scratch: S
 
 @kernel
 def route(layout: VectorLayout, queries: Any, scratch: Scratch) -> None:
-    """Write the log-probabilities of all buckets for up to BLOCK queries (n, d) into logits."""
+    """Write the log-probabilities of all buckets for up to BLOCK queries (n, d) into `logits`."""
     n = len(queries)
     first = layout.depths[0]
     width = layout.shift.shape[1]

@@ -1,17 +1,17 @@
-"""The router f_r as plain arrays: scoring buckets needs neither torch nor a training set-up.
+"""`Router`: a trained router f_r as plain arrays, its int8 and cascade forms, and its scores.
 
-One form serves the paper's network and the warm-started one:
+Every router has the same form:
 
     features = [ P q | relu(H q + h) ]        log-probabilities = log softmax(features W + w)
 
-The paper's network has no linear part P. The warm-started router has one: its P and W begin as
-centroid scores, and the part behind the ReLU begins at zero and learns the correction.
+The paper's network has no linear part P. The warm-started router has one. Its P and W start as
+centroid scores. Its ReLU part starts at zero and learns a correction.
 
-With thousands of buckets nearly all of the cost is in W. A *compact* router keeps it in 8 bits: a
-quarter of the memory to read, and one instruction for 64 products. A *cascade* multiplies less:
-nearly all buckets are hopeless, so it turns the features until the first few explain most of the
-logits. Those score every bucket; the next ones are added only for the buckets that still look best,
-and so on.
+With thousands of buckets, W takes nearly all of the time. An *int8* router keeps W in 8 bits: a
+quarter of the memory to read, and one instruction for 64 products. A *cascade* multiplies less,
+because nearly all buckets are hopeless. It rotates the features so that the first few explain most
+of the logits. These score every bucket. The next features are added only for the buckets that are
+best so far, and so on.
 """
 
 from __future__ import annotations
@@ -27,26 +27,24 @@ from irli.engine.simd import PANEL
 from irli.engine.vector_layout import count_multiplications
 from irli.errors import FormatError
 
-# Features that are added up, and the share of the buckets for which, stage by stage. Measured on
-# WordNet-MiniLM: a fifth of the multiplications for 5 to 10 % more scanned items.
+# The stages of a cascade: features used so far, and the share of the buckets that are scored.
+# Measured on WordNet-MiniLM: a fifth of the multiplications for 5 to 10 % more scanned items.
 STAGES = ((16, 1.0), (40, 1 / 4), (96, 1 / 10), (None, 1 / 20))
 
 
 class Router(NamedTuple):
-    """The weights of one repetition's router; see `make_router`, `to_cascade` and `to_int8`."""
+    """The weights of one router. See `make_router`, `to_cascade` and `to_int8`."""
 
-    project: NDArray[np.float32]  # (d, G): to the features before the ReLU
+    project: NDArray[np.float32]  # (d, G): from queries to features before the ReLU
     shift: NDArray[np.float32]  # (G,)
     linear: int  # the first `linear` features skip the ReLU
-    rotation: NDArray[
-        np.float32
-    ]  # (G, F): features in order of importance; (0, 0) leaves them alone
+    rotation: NDArray[np.float32]  # (G, F): to features in order of importance, or (0, 0)
     rotation_shift: NDArray[np.float32]  # (F,)
-    coarse: NDArray[np.float32]  # (D, B): the first D features score every bucket
-    fine: NDArray[np.float32]  # (B, F - D): the others, for the buckets that look best
-    bytes: NDArray[np.int8]  # (B / 64, G / 4, 64, 4): W of a compact router, in steps; or nothing
-    step: NDArray[np.float32]  # (1,): what one step of it is worth
-    zero: NDArray[np.int32]  # (B,): what features of 64 add up to, which stands for zero
+    coarse: NDArray[np.float32]  # (D, B): W for the first D features, which score every bucket
+    fine: NDArray[np.float32]  # (B, F - D): W for the other features, used for the best buckets
+    bytes: NDArray[np.int8]  # (B / 64, G / 4, 64, 4): W of an int8 router in steps, or empty
+    step: NDArray[np.float32]  # (1,): the value of one step
+    zero: NDArray[np.int32]  # (B,): the sums for features of bytes 64, which stand for zero
     bias: NDArray[np.float32]  # (B,)
     depths: NDArray[np.int64]  # (stages,): features used after each stage, from D to F
     keeps: NDArray[np.int64]  # (stages,): buckets scored in each stage, from B down
@@ -58,20 +56,20 @@ class Router(NamedTuple):
 
     @property
     def multiplications(self) -> int:
-        """What scoring the buckets for one query costs."""
+        """The multiplications that score all buckets for one query."""
         return count_multiplications(self.project, self.rotation, 1, self.depths, self.keeps)
 
     def log_probabilities(self, queries: Any) -> NDArray[np.float32]:
-        """Score the buckets: (n, d), dense or CSR -> (n, B).
+        """Return the log-probabilities (n, B) for queries (n, d), dense or CSR.
 
-        Those that a stage of a cascade leaves behind keep its score.
+        A bucket that a cascade drops keeps the score of its last stage.
         """
-        features = self._features(queries)
+        features = self._compute_features(queries)
         if self.rotation.size:
             features = features @ self.rotation + self.rotation_shift
         first = self.depths[0]
         if self.bytes.size:
-            logits = _round_features(features) @ self._weights() + self.bias
+            logits = _round_features(features) @ self._dequantize() + self.bias
         else:
             logits = features[:, :first] @ self.coarse + self.bias
         alive = np.ones(logits.shape, dtype=bool)
@@ -85,25 +83,25 @@ class Router(NamedTuple):
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return logits.astype(np.float32)
 
-    def _features(self, queries: Any) -> NDArray[np.float32]:
+    def _compute_features(self, queries: Any) -> NDArray[np.float32]:
         features: NDArray[np.float32] = queries @ self.project + self.shift
         np.maximum(features[:, self.linear :], 0, out=features[:, self.linear :])
         return features
 
     def to_int8(self, sample: NDArray[np.float32]) -> Router:
-        """Return the router with weights of 8 bits.
+        """Return the router with 8-bit weights.
 
         Parameters
         ----------
         sample : float32 array of shape (n, d)
-            Typical queries: features and their weights are scaled to be rounded equally well.
+            Typical queries. They decide how features and weights are scaled before rounding.
         """
-        scale = balance(self._features(sample), self.coarse)
+        scale = balance(self._compute_features(sample), self.coarse)
         weight = self.coarse * scale[:, None]
         step = max(float(np.abs(weight).max()), 1e-30) / 127
         rounded = np.rint(weight / step).astype(np.int8)
         return self._replace(
-            # A positive factor goes through the ReLU.
+            # A positive factor can be moved through the ReLU.
             project=np.ascontiguousarray(self.project / scale),
             shift=self.shift / scale,
             coarse=np.empty((0, self.buckets), dtype=np.float32),
@@ -112,32 +110,34 @@ class Router(NamedTuple):
             zero=ZERO * rounded.sum(axis=0, dtype=np.int32),
         )
 
-    def _weights(self) -> NDArray[np.float32]:
-        """Return W (G, B) of a compact router as floats."""
+    def _dequantize(self) -> NDArray[np.float32]:
+        """Return W (G, B) of an int8 router as floats."""
         rounded = untile(self.bytes, len(self.shift), self.buckets)
         weights: NDArray[np.float32] = rounded * self.step
         return weights
 
     def to_cascade(self, sample: NDArray[np.float32]) -> Router:
-        """Return the router with its features turned and scored in stages.
+        """Return the router with rotated features that are scored in stages.
 
         Parameters
         ----------
         sample : float32 array of shape (n, d)
-            Typical queries: the first features are those that tell the buckets apart on them.
+            Typical queries. The first features are those that separate the buckets best on them.
         """
-        features = self._features(sample).astype(np.float64)
+        features = self._compute_features(sample).astype(np.float64)
         centre = features.mean(axis=0)
         variance, axes = np.linalg.eigh(np.cov(features, rowvar=False).reshape(len(centre), -1))
-        projected = variance > 1e-9 * variance.max()
-        spread = axes[:, projected] * np.sqrt(variance[projected])
-        # A constant added to all logits of a query changes no probability.
+        has_variance = variance > 1e-9 * variance.max()
+        spread = axes[:, has_variance] * np.sqrt(variance[has_variance])
+        # Adding a constant to all logits of a query does not change the probabilities.
         weight = (self.coarse - self.coarse.mean(axis=1, keepdims=True)).T.astype(np.float64)
         left, strength, right = np.linalg.svd(weight @ spread, full_matrices=False)
-        # Features that tell nothing apart stay as zeros: all repetitions have one shape.
+        # Features without variance become zeros, so that all repetitions have the same shape.
         width = len(centre)
         rotation = np.zeros((width, width))
-        rotation[:, : len(right)] = (axes[:, projected] / np.sqrt(variance[projected])) @ right.T
+        rotation[:, : len(right)] = (
+            axes[:, has_variance] / np.sqrt(variance[has_variance])
+        ) @ right.T
         scores = np.zeros((self.buckets, width))
         scores[:, : len(right)] = left * strength
         depths, keeps = _choose_stages(width, self.buckets)
@@ -189,7 +189,7 @@ def make_router(
 
 
 def _round_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return features as a compact router sees them: in 63 steps of each query's largest."""
+    """Round features as an int8 router does: to 63 steps of each query's largest feature."""
     step = np.abs(features).max(axis=1, keepdims=True) / 63
     step[step == 0] = 1
     rounded: NDArray[np.float32] = np.rint(features / step) * step
@@ -197,6 +197,7 @@ def _round_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _choose_stages(features: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `depths` and `keeps` of a cascade."""
     depths: list[int] = []
     keeps: list[int] = []
     for depth, share in STAGES:
@@ -217,7 +218,7 @@ def pack(routers: Sequence[Router]) -> dict[str, NDArray[Any]]:
 
 
 def unpack(tensors: dict[str, NDArray[Any]], linear: int, stages: list[list[int]]) -> list[Router]:
-    """Undo `pack`, given what all repetitions share.
+    """Undo `pack`. `linear` and `stages` are the same for all repetitions.
 
     Examples
     --------
@@ -231,7 +232,7 @@ def unpack(tensors: dict[str, NDArray[Any]], linear: int, stages: list[list[int]
     if missing:
         raise FormatError(
             f"The routers of an index must have the tensors {', '.join(ARRAYS)}. "
-            f"{', '.join(missing)} missing. Save the index again from its source."
+            f"Got some missing instead: {', '.join(missing)}. Build and save the index again."
         )
     depths, keeps = np.array(stages, dtype=np.int64).T
     repetitions = len(tensors["bias"])

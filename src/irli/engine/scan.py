@@ -1,7 +1,7 @@
-"""The compressed first pass, compiled: which items of the probed buckets deserve an exact distance.
+"""Kernels of the code scan: choose candidates in the probed buckets by their 4-bit codes.
 
-A query becomes a table of M x 16 small integers. The codes of the probed buckets are summed up
-32 at a time (see `irli.engine.simd`), and the items with the largest sums are the candidates.
+A query becomes a lookup table of M x 16 small integers. The codes in the probed buckets are summed
+up 32 at a time (see `irli.engine.simd`). The items with the largest sums are the candidates.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BIT = np.uint32(1)
 
 @inlined
 def fill_table(layout: VectorLayout, queries: Any, row: int, scratch: Scratch) -> None:
-    """Write the table of a routed query: what each codeword adds to a score, in small integers.
+    """Write the lookup table of a routed query: what each codeword adds to a score, as integers.
 
-    The values of each piece begin at 0, and have one scale for all pieces.
+    The smallest value of each piece is 0. All pieces have the same scale.
     """
     codewords, bias = layout.codes.codewords, layout.codes.bias
-    values, table = scratch.words, scratch.table
+    values, table = scratch.codeword_values, scratch.table
     at = scratch.coordinates.ctypes.data
     if layout.projection.bytes.size > 0:
         at = (
@@ -53,7 +53,7 @@ def fill_table(layout: VectorLayout, queries: Any, row: int, scratch: Scratch) -
         begin, out = bias.ctypes.data + 64 * m, values.ctypes.data + 64 * m
         widest = max(widest, piece_values(at + 4 * m * size, here, size, begin, out))
     scale = np.float32(MOST) / widest
-    scale = scale if scale < np.inf else np.float32(0.0)  # 0: nothing tells items apart
+    scale = scale if scale < np.inf else np.float32(0.0)  # all values are equal
     for m in range(pieces):
         out = table.ctypes.data + (m & 1) * table.strides[0] + (m >> 1) * table.strides[1]
         round_piece(values.ctypes.data + 64 * m, scale, out)
@@ -63,12 +63,13 @@ def fill_table(layout: VectorLayout, queries: Any, row: int, scratch: Scratch) -
 def scan(
     layout: VectorLayout, plan: SearchPlan, allowed: Any, probed: int, scratch: Scratch
 ) -> tuple[int, int]:
-    """Write the items of the largest sums in the probed buckets to `touched`, each once.
+    """Write the items with the largest sums in the probed buckets to `touched`, each once.
 
-    Return how many there are, and how many entries were read. A histogram of the sums tells which
-    sum the C best so far reach, so most blocks are done with one comparison. A key is the sum and,
-    below it, the item: of equal sums the items of the largest numbers stay, in whatever order
-    buckets are read.
+    A histogram of the sums gives the sum that the C best items so far reach. Most blocks have no
+    larger sum and are done with one comparison. A key is the sum in the high bits and the item in
+    the low bits. So ties go to the larger item number, whatever the order of the buckets.
+
+    Return the number of items, and the number of entries that were read.
     """
     blocks, starts, table = layout.codes.blocks, layout.codes.offsets, scratch.table
     items, offsets, keys = layout.items, layout.offsets, scratch.keys
@@ -76,14 +77,14 @@ def scan(
     filtered, wanted = len(allowed) > 0, plan.candidates
     now = next_query(scratch)
     bins[:] = 0
-    count = read = above = low = 0  # `above` keys lie in bins from `low` up
+    count = read = above = low = 0  # `above` keys are in the bins from `low` up
     cut = np.uint16(0)
     size = blocks.shape[1] * LANES
     for c in range(probed):
         r, b = divmod(scratch.probed[c], buckets)
         entry, stop = offsets[r, b], offsets[r, b + 1]
         read += stop - entry
-        after = end = 0  # blocks of the next bucket, asked for while this one is read
+        after = end = 0  # blocks of the next bucket, prefetched while this one is read
         if c + 1 < probed:
             next_r, next_b = divmod(scratch.probed[c + 1], buckets)
             after, end = starts[next_r, next_b], starts[next_r, next_b + 1]
@@ -110,17 +111,17 @@ def scan(
                 low += 1
             cut = np.uint16(low << BIN)
             if count > len(keys) - LANES:
-                count = _best(keys, count, wanted, cut)
+                count = _keep_largest(keys, count, wanted, cut)
             entry += LANES
-    count = _best(keys, count, wanted, cut)
+    count = _keep_largest(keys, count, wanted, cut)
     for t in range(count):
         scratch.touched[t] = keys[t] & 0xFFFFFFFF
     return count, read
 
 
 @inner
-def _best(keys: Any, count: int, wanted: int, cut: Any) -> int:
-    """Move the `wanted` largest keys, none of which lies below `cut`, to the front."""
+def _keep_largest(keys: Any, count: int, wanted: int, cut: Any) -> int:
+    """Move the `wanted` largest keys to the front. None of them has a sum below `cut`."""
     kept = 0
     for t in range(count):
         keys[kept] = keys[t]

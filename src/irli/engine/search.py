@@ -1,12 +1,12 @@
-"""Algorithm 2, compiled: route, scan, select, rerank.
+"""Kernels of vector search (Algorithm 2), stage by stage: route, scan, select, rerank.
 
-A search is a list of stages, and this file tells them in their order. `search` runs all of them for
-each query; `run_stage` runs one, so that `explain` can look at the clock and at the counts between
-them.
+A search is a sequence of stages, and this file has them in their order. `search` runs all stages
+for each query. `run_stage` runs one stage, so that `explain` can read the clock and the counts
+after each.
 
-Every kernel releases the GIL and keeps its state in a `Scratch` that belongs to one thread, so any
-number of threads may search one index at once. Scratch arrays over the items are stamped with the
-number of the query instead of being cleared.
+Every kernel releases the GIL and keeps its state in the `Scratch` of its thread. So any number of
+threads may search one index at the same time. Scratch arrays over the items are not cleared between
+queries. Instead each entry is stamped with the number of its query.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STAGES = ("route", "scan", "select", "rerank")
 ROUTE, SCAN, SELECT, RERANK = 0, 1, 2, 3
 PROBED, FOUND, READ, CHOSEN = 0, 1, 2, 3  # places in `Scratch.counts`
 
-_AHEAD = 4  # vectors asked for before they are compared
+_AHEAD = 4  # vectors that are prefetched ahead
 
 
 @kernel
@@ -61,11 +61,12 @@ def search(
     ids: Any,
     form: int,
 ) -> bool:
-    """Answer `queries` (n, d) into `distances` and `items` (n, k). Algorithm 2 of the paper.
+    """Search `queries` (n, d) and write `distances` and `items` (n, k). Algorithm 2 of the paper.
 
-    The queries are normalized here, and `items` and `distances` become what the user knows by
-    `ids` (N,) and `form`: in Python this would take longer than the search of a single query.
-    Return whether all queries are finite; if not, the answers mean nothing.
+    Queries are normalized here if `form` says so. Items are converted to `ids` (N,), and distances
+    to those of the metric. In Python this would take longer than the search of a single query.
+
+    Return whether all queries are finite. If not, the answers are not valid.
     """
     layout, scratch = engine.layout, engine.scratch
     for start in range(0, len(queries), BLOCK):
@@ -77,8 +78,8 @@ def search(
         route(layout, block, scratch)
         for row in range(n):
             i = start + row
-            for stage in range(SCAN, RERANK + 1):
-                _run(stage, layout, plan, allowed, block, row, scratch, distances[i], items[i])
+            answer = distances[i], items[i]
+            _run_stages(SCAN, RERANK, layout, plan, allowed, block, row, scratch, *answer)
             _to_user(distances[i], items[i], ids, form)
     return True
 
@@ -93,23 +94,24 @@ def run_stage(
     distances: Any,
     items: Any,
 ) -> None:
-    """Run one stage for one prepared query (1, d); the stages before it must have run."""
+    """Run one stage for one prepared query (1, d). The stages before it must have run."""
     layout, scratch = engine.layout, engine.scratch
     if stage == ROUTE:
         route(layout, query, scratch)
     else:
-        _run(stage, layout, plan, allowed, query, 0, scratch, distances, items)
+        _run_stages(stage, stage, layout, plan, allowed, query, 0, scratch, distances, items)
 
 
 @kernel
 def count_votes(engine: Engine, allowed: Any) -> None:
-    """Count the votes of the items in the probed buckets: a scan of codes counts none."""
+    """Count the votes of the items in the probed buckets. A code scan does not count them."""
     gather(engine.layout, allowed, engine.scratch.counts[PROBED], engine.scratch)
 
 
 @inlined
-def _run(
-    stage: int,
+def _run_stages(
+    first: int,
+    last: int,
     layout: VectorLayout,
     plan: SearchPlan,
     allowed: Any,
@@ -119,33 +121,36 @@ def _run(
     distances: Any,
     items: Any,
 ) -> None:
-    """Run one stage after routing, for query `row` of the block; `counts` tells what it did."""
+    """Run the stages from `first` to `last` for query `row` of a routed block.
+
+    This is the one description of a search. Each stage writes its counts to `counts`.
+    """
     counts = scratch.counts
-    if stage == SCAN:
+    if first <= SCAN <= last:
         if plan.score == CODES:
             fill_table(layout, queries, row, scratch)
         counts[PROBED], counts[FOUND], counts[READ] = _probe_and_scan(
             layout, plan, allowed, row, scratch
         )
-    elif stage == SELECT:
+    if first <= SELECT <= last:
         counts[CHOSEN] = select(plan, counts[FOUND], scratch)
         if plan.score == CODES:
             counts[CHOSEN] = prefilter(layout, queries[row], counts[CHOSEN], plan.k, scratch)
-    else:
+    if first <= RERANK <= last:
         rerank(layout, queries[row], counts[CHOSEN], scratch, distances, items)
 
 
-# --- scan: the best buckets of each repetition, and what they hold ---------------------------
+# --- scan: probe the best buckets of each repetition and collect their items -----------------
 
 
 @inlined
 def _probe_and_scan(
     layout: VectorLayout, plan: SearchPlan, allowed: Any, row: int, scratch: Scratch
 ) -> tuple[int, int, int]:
-    """Probe and scan for one routed query; return counts of probed, found and read.
+    """Probe and scan for one routed query. Return how many are probed, found and read.
 
-    Probing widens until k allowed items are found or every bucket was read, so that a narrow
-    filter or a bad first guess never shortens an answer that could be longer.
+    Probing widens until k allowed items are found or every bucket was read. So a narrow filter
+    never leads to fewer than k answers if there are k.
     """
     repetitions, buckets = layout.bias.shape
     widen = 0
@@ -162,9 +167,9 @@ def _probe_and_scan(
 
 @inner
 def _list_probed(logits: Any, plan: SearchPlan, widen: int, scratch: Scratch) -> int:
-    """List the buckets of one repetition that are probed in `alive`; return how many."""
+    """List the buckets to probe in one repetition in `alive`. Return how many they are."""
     if plan.probes == 0:
-        # Each widening probes down to a quarter of the probability, and always the best bucket.
+        # Each widening divides the threshold by four. The best bucket is always probed.
         cut = np.float32(plan.threshold - widen * np.log(4.0) if widen <= 32 else -np.inf)
         count = find_at_least(logits, cut, scratch.alive)
         return count if count > 0 else find_at_least(logits, find_largest(logits), scratch.alive)
@@ -174,7 +179,7 @@ def _list_probed(logits: Any, plan: SearchPlan, widen: int, scratch: Scratch) ->
     scratch.order[: len(logits)] = logits
     cut = kth_largest(scratch.order[: len(logits)], wanted)
     count = find_at_least(logits, cut, scratch.alive)
-    surplus = count - wanted  # of equal buckets, no more than the number of probes asks for
+    surplus = count - wanted  # ties beyond the number of probes
     kept = 0
     for a in range(count):
         bucket = scratch.alive[a]
@@ -188,10 +193,10 @@ def _list_probed(logits: Any, plan: SearchPlan, widen: int, scratch: Scratch) ->
 
 @inlined
 def probe(layout: VectorLayout, plan: SearchPlan, row: int, widen: int, scratch: Scratch) -> int:
-    """List the buckets to probe for query `row` of the block and what each adds to a score.
+    """List the buckets to probe for query `row` of the block, and what each adds to a score.
 
-    With a log-probability score, a bucket adds how far it stands above the weakest probed bucket
-    of its repetition, so a bucket that was not probed counts like that one.
+    With a log-probability score, a bucket adds its lead over the weakest probed bucket of its
+    repetition. So a bucket that is not probed counts like the weakest one.
     """
     repetitions, buckets = layout.bias.shape
     count = 0
@@ -212,16 +217,16 @@ def probe(layout: VectorLayout, plan: SearchPlan, row: int, widen: int, scratch:
             else:
                 scratch.values[c] -= weakest
     if plan.score == CODES:
-        # The best buckets come first: their items soon shut out most of the rest.
+        # Best buckets first: the sums of their items soon exclude most of the others.
         sort_down(scratch.values, scratch.probed, count)
     return count
 
 
 @kernel
 def gather(layout: VectorLayout, allowed: Any, probed: int, scratch: Scratch) -> tuple[int, int]:
-    """Collect the items of the probed buckets; return how many were found and how many read.
+    """Collect the items of the probed buckets. Return how many were found and how many read.
 
-    `allowed` is a boolean for each item, or empty to allow all.
+    `allowed` holds a boolean for each item, or is empty if all are allowed.
     """
     now = next_query(scratch)
     buckets = layout.bias.shape[1]
@@ -245,14 +250,14 @@ def gather(layout: VectorLayout, allowed: Any, probed: int, scratch: Scratch) ->
     return found, read
 
 
-# --- select: threshold by votes, best C by score ---------------------------------------------
+# --- select: the candidates, by votes and score ----------------------------------------------
 
 
 @inlined
 def select(plan: SearchPlan, found: int, scratch: Scratch) -> int:
-    """Move the candidates to the front of `touched` and return how many there are."""
+    """Move the candidates to the front of `touched`. Return how many they are."""
     if plan.score == CODES:
-        return found  # the scan chose already
+        return found  # the scan has already chosen them
     touched, kept = scratch.touched, found
     if plan.min_votes > 1:
         kept = 0
@@ -265,12 +270,12 @@ def select(plan: SearchPlan, found: int, scratch: Scratch) -> int:
     return keep_best(touched, kept, plan.candidates, scratch.scores, scratch.order)
 
 
-# --- rerank: exact distances, top k ----------------------------------------------------------
+# --- rerank: exact distances and the top k ---------------------------------------------------
 
 
 @inlined
-def _distance(query: Any, vector: Any, metric: int) -> Any:
-    """Squared L2, or the negated inner product: smaller is nearer."""
+def _compute_distance(query: Any, vector: Any, metric: int) -> Any:
+    """Return the squared L2 distance or the negated inner product. Smaller is nearer."""
     if metric == L2:
         return squared_distance(query, vector)
     return -dot(query, vector)
@@ -278,12 +283,12 @@ def _distance(query: Any, vector: Any, metric: int) -> Any:
 
 @inner
 def _sift_down(distances: Any, items: Any, root: int, size: int) -> None:
-    """Restore the heap below `root`: the farthest on top, of equals the larger item number."""
+    """Restore the heap below `root`. The farthest is on top, and the larger item among ties."""
     while 2 * root + 1 < size:
         child = 2 * root + 1
-        if child + 1 < size and _farther(distances, items, child + 1, child):
+        if child + 1 < size and _is_farther(distances, items, child + 1, child):
             child += 1
-        if not _farther(distances, items, child, root):
+        if not _is_farther(distances, items, child, root):
             return
         distances[root], distances[child] = distances[child], distances[root]
         items[root], items[child] = items[child], items[root]
@@ -291,7 +296,7 @@ def _sift_down(distances: Any, items: Any, root: int, size: int) -> None:
 
 
 @inner
-def _farther(distances: Any, items: Any, a: int, b: int) -> bool:
+def _is_farther(distances: Any, items: Any, a: int, b: int) -> bool:
     if distances[a] != distances[b]:
         return bool(distances[a] > distances[b])
     return bool(items[a] > items[b])
@@ -304,14 +309,14 @@ def rerank(
     """Fill `distances` and `items` (k,) with the nearest candidates, nearest first."""
     k = len(items)
     distances[:] = np.inf
-    items[:] = np.iinfo(np.int64).max  # unfilled places are the farthest of all
+    items[:] = np.iinfo(np.int64).max  # empty places are farther than any item
     for t in range(min(_AHEAD, chosen)):
         fetch(layout.vectors[scratch.touched[t]].ctypes.data, 4 * len(query))
     for t in range(chosen):
         if t + _AHEAD < chosen:
             fetch(layout.vectors[scratch.touched[t + _AHEAD]].ctypes.data, 4 * len(query))
         item = scratch.touched[t]
-        distance = _distance(query, layout.vectors[item], layout.metric)
+        distance = _compute_distance(query, layout.vectors[item], layout.metric)
         if distance < distances[0] or (distance == distances[0] and item < items[0]):
             distances[0], items[0] = distance, item
             _sift_down(distances, items, 0, k)
@@ -326,7 +331,7 @@ def rerank(
 
 @inner
 def _to_user(distances: Any, items: Any, ids: Any, form: int) -> None:
-    """Turn kernel distances into those of the metric, and item numbers into ids."""
+    """Convert kernel distances to those of the metric, and item numbers to ids."""
     for t in range(len(items)):
         if form == COSINE:
             distances[t] += np.float32(1.0)

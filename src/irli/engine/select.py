@@ -1,4 +1,4 @@
-"""Selection, compiled: the k-th largest, the k best, everything that reaches a bound."""
+"""Kernels that select from one array: the k-th largest, the k best, all above a bound."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BIT = np.uint32(1)
 
 @kernel
 def kth_largest(values: Any, k: int) -> Any:
-    """Return the k-th largest of `values` (k >= 1), moving the larger ones before it.
+    """Return the k-th largest of `values` (k >= 1) by Hoare's selection.
 
-    Hoare's selection.
+    `values` is reordered: the k largest come first.
     """
     low, high, want = 0, len(values) - 1, k - 1
     while low < high:
@@ -43,16 +43,17 @@ def kth_largest(values: Any, k: int) -> Any:
 
 @kernel
 def kth_largest_by_bins(values: Any, k: int, bins: Any, order: Any) -> Any:
-    """Return the k-th largest of `values` and leave them as they are; `order` is as long.
+    """Return the k-th largest of `values` without reordering them.
 
-    Values are counted in equal bins, from the largest down. The loop has no branch that can be
-    mispredicted, and only the bin that holds the k-th is searched.
+    A histogram of the values finds the bin of the k-th largest, and only this bin is searched. The
+    counting loop has no branch that can be mispredicted. `bins` and `order` (as long as `values`)
+    are scratch memory.
     """
     low = high = values[0]
     for value in values:
         low, high = min(low, value), max(high, value)
     width = high - low
-    if not 0 < width < np.inf:  # all alike, or some infinite or NaN
+    if not 0 < width < np.inf:  # all values are equal, or some are infinite or NaN
         order[: len(values)] = values
         return kth_largest(order[: len(values)], k)
     factor, last = np.float32(len(bins) - 1) / width, np.uint32(len(bins) - 1)
@@ -72,10 +73,10 @@ def kth_largest_by_bins(values: Any, k: int, bins: Any, order: Any) -> Any:
 
 @inner
 def keep_best(places: Any, count: int, keep: int, values: Any, order: Any) -> int:
-    """Move the `keep` of the first `count` places with the largest values to the front.
+    """Move the `keep` best of the first `count` places to the front. Return how many are kept.
 
-    The value of a place p is values[p]; of equal values the first come first. `order` has room for
-    `count` values. Return how many are kept.
+    The value of a place p is values[p]. Of equal values the earlier place is kept. `order` is
+    scratch memory for `count` values.
     """
     if count <= keep:
         return count
@@ -97,7 +98,7 @@ def keep_best(places: Any, count: int, keep: int, values: Any, order: Any) -> in
 
 @inner
 def _precedes(value: Any, id: Any, other_value: Any, other_id: Any) -> bool:
-    """Whether an entry comes before another: the larger value, of equal values the smaller id."""
+    """Whether an entry comes before another: by larger value, then by smaller id."""
     if value != other_value:
         return bool(value > other_value)
     return bool(id < other_id)
@@ -105,9 +106,9 @@ def _precedes(value: Any, id: Any, other_value: Any, other_id: Any) -> bool:
 
 @inner
 def insert_best(values: Any, ids: Any, count: int, value: Any, id: Any) -> int:
-    """Insert an entry into the best so far, largest first; return how many there are now.
+    """Insert an entry into the k best so far, largest first. Return how many there are now.
 
-    `values` and `ids` hold `count` entries and have room for the k best.
+    `values` and `ids` have length k and hold `count` entries.
     """
     last = len(values) - 1
     if count > last and not _precedes(value, id, values[last], ids[last]):
@@ -124,7 +125,7 @@ def insert_best(values: Any, ids: Any, count: int, value: Any, id: Any) -> int:
 def sort_down(values: Any, others: Any, count: int) -> None:
     """Sort the first `count` values, largest first, and move `others` with them.
 
-    A shell sort, for a few hundred at most: nothing is allocated.
+    A shell sort, for a few hundred values at most. It allocates no memory.
     """
     for gap in (301, 132, 57, 23, 10, 4, 1):
         for i in range(gap, count):
@@ -138,7 +139,7 @@ def sort_down(values: Any, others: Any, count: int) -> None:
 
 @kernel
 def find_largest(values: Any) -> Any:
-    """Return the largest of some floats; NaN is passed over."""
+    """Return the largest value. NaN is ignored."""
     best = np.full(NARROW, -np.inf, dtype=np.float32)
     whole = len(values) - len(values) % NARROW
     for low in range(0, whole, NARROW):
@@ -155,7 +156,7 @@ def find_largest(values: Any) -> Any:
 
 @kernel
 def find_at_least(values: Any, cut: Any, places: Any) -> int:
-    """List the places of the values that reach `cut`, or are NaN; return how many."""
+    """List the places of the values that are at least `cut`, or NaN. Return how many they are."""
     count = 0
     whole = len(values) - len(values) % LANES
     address = values.ctypes.data

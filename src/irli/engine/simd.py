@@ -1,14 +1,15 @@
-"""SIMD: loops over vector registers, written for LLVM, as Numba cannot express them.
+"""SIMD intrinsics in LLVM: sums of codes, products of floats and bytes, comparisons, prefetch.
 
-Each intrinsic takes addresses, so that no array object is made in an inner loop. Only the shuffle
-belongs to one family of processors; it has a plain twin with the same answers for all others.
+They are loops over vector registers that Numba cannot express. Each intrinsic takes addresses, so
+that no array object is made in an inner loop. The sums of codes and the products of bytes need x86
+instructions. On other processors, plain loops with the same results replace them.
 
-A *block* holds the 4-bit codes of 32 items: M / 2 rows of 32 bytes, the low nibbles for pieces 0,
-2, 4, ..., the high ones for 1, 3, 5, ... Byte 2 i of a row belongs to lane i, byte 2 i + 1 to lane
-16 + i, so that 8-bit sums split into two vectors of 16-bit sums without being reordered.
+A *block* holds the 4-bit codes of 32 items in M / 2 rows of 32 bytes. The low nibbles are pieces 0,
+2, 4, ..., and the high nibbles are pieces 1, 3, 5, ... Byte 2 i of a row belongs to lane i, and
+byte 2 i + 1 to lane 16 + i. So 8-bit sums split into two vectors of 16-bit sums without reordering.
 
-The *table* of a query has for each row 32 bytes for the low nibbles and 32 for the high ones (16
-values, written twice), at most 127 each: two of them fit into 8 bits.
+The *table* of a query has, for each row, 32 bytes for the low nibbles and 32 bytes for the high
+ones: 16 values, written twice. A value is at most 127, so that the sum of two fits into 8 bits.
 """
 
 from __future__ import annotations
@@ -27,45 +28,45 @@ from irli.engine.jit import inner, kernel
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let kernels call what `function` writes; its first argument is no concern of theirs."""
+    """Make the code that `function` emits callable from kernels, without its first argument."""
     made: Callable[..., Any] = _intrinsic(function)
     return made
 
 
 LANES = 32
-MOST = 127  # of a table
-WORDS = 16  # what 4 bits tell apart
+MOST = 127  # the largest value in a table
+WORDS = 16  # codewords of a piece: as many as 4 bits can number
 _BYTE, _SHORT, _INT, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
-def _features() -> set[str]:
-    """Return what the processor has, as LLVM names it."""
+def _detect_features() -> set[str]:
+    """Return the features of the processor by their LLVM names. Empty unless it is x86."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return set()
     return {name for name, there in llvm.get_host_cpu_features().items() if there}
 
 
-_HAVE = _features()
-SHUFFLES = "avx2" in _HAVE
-_WIDTH = 64 if "avx512bw" in _HAVE else 32  # bytes in a register
-ROWS = 2  # a block has a multiple of so many rows, whatever the machine
+_CPU_FEATURES = _detect_features()
+SHUFFLES = "avx2" in _CPU_FEATURES
+_WIDTH = 64 if "avx512bw" in _CPU_FEATURES else 32  # bytes in a register
+ROWS = 2  # the rows of a block are a multiple of this, on every machine
 
 
 def describe_simd() -> str:
-    """Return which vector instructions the kernels use on this processor."""
+    """Return the name of the vector instructions that kernels use on this processor."""
     if not SHUFFLES:
         return "plain"
-    return f"avx{'512' if _WIDTH == 64 else '2'}{' vnni' if 'avx512vnni' in _HAVE else ''}"
+    return f"avx{'512' if _WIDTH == 64 else '2'}{' vnni' if 'avx512vnni' in _CPU_FEATURES else ''}"
 
 
 # --- sums of codes ---------------------------------------------------------------------------
 
 
 @intrinsic
-def _block_sums(
+def _sum_block(
     typingctx: Any, codes: Any, low: Any, high: Any, rows: Any, cut: Any, out: Any
 ) -> Any:
-    """Add up a block into `out` (32,) and return a bit for each lane whose sum reaches `cut`."""
+    """Sum up a block into `out` (32,). Return a bit for each lane whose sum is at least `cut`."""
     address = types.uintp
     signature = types.uint32(address, address, address, types.intp, types.uint16, address)
 
@@ -78,44 +79,44 @@ def _block_sums(
 def _emit_block_sums(
     builder: Any, codes: Any, low: Any, high: Any, rows: Any, cut: Any, out: Any
 ) -> Any:
-    """Write the loop over the rows: shuffle, add in 8 bits, widen, add in 16 bits."""
+    """Emit the loop over the rows: shuffle, add in 8 bits, widen, add in 16 bits."""
     wide, half = ir.VectorType(_BYTE, _WIDTH), ir.VectorType(_SHORT, _WIDTH // 2)
     name = "llvm.x86.avx512.pshuf.b.512" if _WIDTH == 64 else "llvm.x86.avx2.pshuf.b"
     shuffle = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(wide, [wide, wide]), name
     )
-    even = cgutils.alloca_once_value(builder, _all(half, 0))
-    odd = cgutils.alloca_once_value(builder, _all(half, 0))
-    turns = builder.udiv(rows, ir.Constant(rows.type, _WIDTH // LANES))
+    even = cgutils.alloca_once_value(builder, _fill(half, 0))
+    odd = cgutils.alloca_once_value(builder, _fill(half, 0))
+    steps = builder.udiv(rows, ir.Constant(rows.type, _WIDTH // LANES))
 
     def load(address: Any, offset: Any) -> Any:
         return _load(builder, wide, builder.add(address, offset))
 
-    with cgutils.for_range(builder, turns) as loop:
+    with cgutils.for_range(builder, steps) as loop:
         offset = builder.mul(loop.index, ir.Constant(rows.type, _WIDTH))
         both = load(codes, offset)
-        shifted = builder.bitcast(builder.lshr(builder.bitcast(both, half), _all(half, 4)), wide)
-        first = builder.call(shuffle, [load(low, offset), builder.and_(both, _all(wide, 15))])
-        second = builder.call(shuffle, [load(high, offset), builder.and_(shifted, _all(wide, 15))])
+        shifted = builder.bitcast(builder.lshr(builder.bitcast(both, half), _fill(half, 4)), wide)
+        first = builder.call(shuffle, [load(low, offset), builder.and_(both, _fill(wide, 15))])
+        second = builder.call(shuffle, [load(high, offset), builder.and_(shifted, _fill(wide, 15))])
         pair = builder.bitcast(builder.add(first, second), half)
-        lower = builder.and_(pair, _all(half, 255))
+        lower = builder.and_(pair, _fill(half, 255))
         builder.store(builder.add(builder.load(even), lower), even)
-        builder.store(builder.add(builder.load(odd), builder.lshr(pair, _all(half, 8))), odd)
+        builder.store(builder.add(builder.load(odd), builder.lshr(pair, _fill(half, 8))), odd)
 
     sums = builder.shuffle_vector(
-        _folded(builder, builder.load(even)),
-        _folded(builder, builder.load(odd)),
-        _places(range(LANES)),
+        _fold(builder, builder.load(even)),
+        _fold(builder, builder.load(odd)),
+        _make_mask(range(LANES)),
     )
     builder.store(sums, builder.inttoptr(out, sums.type.as_pointer()), align=2)
-    return _reaching(builder, builder.icmp_unsigned, sums, cut)
+    return _compare_lanes(builder, builder.icmp_unsigned, sums, cut)
 
 
-def _folded(builder: Any, sums: Any) -> Any:
-    """Add the rows that a wide register held side by side: 16 sums are left."""
+def _fold(builder: Any, sums: Any) -> Any:
+    """Add the two rows that a wide register holds. 16 sums are left."""
     if sums.type.count == 16:
         return sums
-    halves = [builder.shuffle_vector(sums, sums, _places(range(s, s + 16))) for s in (0, 16)]
+    halves = [builder.shuffle_vector(sums, sums, _make_mask(range(s, s + 16))) for s in (0, 16)]
     return builder.add(*halves)
 
 
@@ -124,12 +125,12 @@ def _shuffled(blocks: Any, block: int, table: Any, cut: Any, out: Any) -> Any:
     codes = blocks.ctypes.data + block * blocks.strides[0]
     low = table.ctypes.data
     high = low + table.strides[0]
-    return _block_sums(codes, low, high, blocks.shape[1], cut, out.ctypes.data)
+    return _sum_block(codes, low, high, blocks.shape[1], cut, out.ctypes.data)
 
 
 @kernel
 def _plain(blocks: Any, block: int, table: Any, cut: Any, out: Any) -> Any:
-    """The same without shuffles, for other machines, and to test against."""
+    """Do the same without shuffles, for other processors and for tests."""
     for lane in range(LANES):
         total = np.uint16(0)
         for row in range(blocks.shape[1]):
@@ -148,14 +149,14 @@ block_sums: Callable[..., Any] = _shuffled if SHUFFLES else _plain
 # --- products and comparisons of floats ------------------------------------------------------
 
 
-def _panel(width: int) -> Any:
+def _make_panel(width: int) -> Any:
     """Make an intrinsic for matrices of `width` columns."""
 
     @intrinsic
     def add(
-        typingctx: Any, row: Any, depth: Any, matrix: Any, stride: Any, start: Any, out: Any
+        typingctx: Any, row: Any, depth: Any, matrix: Any, stride: Any, bias: Any, out: Any
     ) -> Any:
-        """out = start + sum of row[j] * matrix[j], its rows `stride` bytes apart."""
+        """out = bias + sum of row[j] * matrix[j]. Rows of the matrix are `stride` bytes apart."""
         address = types.uintp
         signature = types.void(address, types.intp, address, types.intp, address, address)
 
@@ -169,30 +170,30 @@ def _panel(width: int) -> Any:
 
 
 def _emit_panel(
-    builder: Any, panel: Any, row: Any, depth: Any, matrix: Any, stride: Any, start: Any, out: Any
+    builder: Any, panel: Any, row: Any, depth: Any, matrix: Any, stride: Any, bias: Any, out: Any
 ) -> None:
-    """Write the loop over the rows of the matrix; the sums stay in registers."""
+    """Emit the loop over the rows of the matrix. The sums stay in registers."""
     fused = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(panel, [panel] * 3), f"llvm.fmuladd.v{panel.count}f32"
     )
-    total = cgutils.alloca_once_value(builder, _load(builder, panel, start))
+    total = cgutils.alloca_once_value(builder, _load(builder, panel, bias))
     with cgutils.for_range(builder, depth) as loop:
         at = builder.add(row, builder.mul(loop.index, ir.Constant(depth.type, 4)))
-        factor = _spread(builder, panel, _load(builder, _FLOAT, at))
+        factor = _broadcast(builder, panel, _load(builder, _FLOAT, at))
         weights = _load(builder, panel, builder.add(matrix, builder.mul(loop.index, stride)))
         builder.store(builder.call(fused, [factor, weights, builder.load(total)]), total)
     builder.store(builder.load(total), builder.inttoptr(out, panel.as_pointer()), align=4)
 
 
-PANEL, NARROW = 64, 16  # columns that are summed up together
-add_panel, add_narrow = _panel(PANEL), _panel(NARROW)
+PANEL, NARROW = 64, 16  # columns that are summed together
+add_panel, add_narrow = _make_panel(PANEL), _make_panel(NARROW)
 
 
 # --- products of bytes -----------------------------------------------------------------------
 
 
 @intrinsic
-def _byte_sums(typingctx: Any, row: Any, fours: Any, weights: Any, out: Any) -> Any:
+def _sum_bytes(typingctx: Any, row: Any, fours: Any, weights: Any, out: Any) -> Any:
     """out[b] = sum of row[j] * weights[j // 4, b, j % 4] for 64 columns b, in 32-bit integers."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -203,13 +204,15 @@ def _byte_sums(typingctx: Any, row: Any, fours: Any, weights: Any, out: Any) -> 
 
 
 def _emit_byte_sums(builder: Any, row: Any, fours: Any, weights: Any, out: Any) -> None:
-    """Write the loop over groups of four bytes; the sums stay in registers."""
+    """Emit the loop over groups of four bytes. The sums stay in registers."""
     ints = ir.VectorType(_INT, _WIDTH // 4)
-    totals = [cgutils.alloca_once_value(builder, _all(ints, 0)) for _ in range(4 * PANEL // _WIDTH)]
+    totals = [
+        cgutils.alloca_once_value(builder, _fill(ints, 0)) for _ in range(4 * PANEL // _WIDTH)
+    ]
     word = fours.type
     with cgutils.for_range(builder, fours) as loop:
         at = builder.add(row, builder.mul(loop.index, ir.Constant(word, 4)))
-        four = _spread(builder, ints, _load(builder, _INT, at))
+        four = _broadcast(builder, ints, _load(builder, _INT, at))
         begin = builder.add(weights, builder.mul(loop.index, ir.Constant(word, 4 * PANEL)))
         for part, total in enumerate(totals):
             place = builder.add(begin, ir.Constant(word, part * _WIDTH))
@@ -221,7 +224,7 @@ def _emit_byte_sums(builder: Any, row: Any, fours: Any, weights: Any, out: Any) 
 
 
 def _add_fours(builder: Any, total: Any, four: Any, more: Any) -> Any:
-    """Add the products of unsigned and signed bytes, four by four, to 32-bit sums."""
+    """Add the products of unsigned and signed bytes, four at a time, to 32-bit sums."""
     ints = total.type
     bytes_, shorts = ir.VectorType(_BYTE, 4 * ints.count), ir.VectorType(_SHORT, 2 * ints.count)
 
@@ -230,13 +233,13 @@ def _add_fours(builder: Any, total: Any, four: Any, more: Any) -> Any:
         function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}")
         return builder.call(function, values)
 
-    if _WIDTH == 64 and "avx512vnni" in _HAVE:
+    if _WIDTH == 64 and "avx512vnni" in _CPU_FEATURES:
         return call("avx512.vpdpbusd.512", ints, total, four, more)
     pairs, fold = ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512")
     if _WIDTH == 32:
         pairs, fold = ("avx2.pmadd.ub.sw", "avx2.pmadd.wd")
     products = call(pairs, shorts, builder.bitcast(four, bytes_), builder.bitcast(more, bytes_))
-    return builder.add(total, call(fold, ints, products, _all(shorts, 1)))
+    return builder.add(total, call(fold, ints, products, _fill(shorts, 1)))
 
 
 @kernel
@@ -244,12 +247,12 @@ def _fast_bytes(rows: Any, i: int, weights: Any, r: int, panel: int, out: Any) -
     row = rows.ctypes.data + i * rows.strides[0]
     begin = weights.ctypes.data + r * weights.strides[0] + panel * weights.strides[1]
     to = out.ctypes.data + i * out.strides[0] + 4 * panel * PANEL
-    _byte_sums(row, weights.shape[2], begin, to)
+    _sum_bytes(row, weights.shape[2], begin, to)
 
 
 @kernel
 def _plain_bytes(rows: Any, i: int, weights: Any, r: int, panel: int, out: Any) -> None:
-    """The same without the instructions."""
+    """Do the same without these instructions, for other processors and for tests."""
     for b in range(PANEL):
         total = np.int32(0)
         for four in range(weights.shape[2]):
@@ -265,21 +268,21 @@ byte_sums: Callable[..., Any] = _fast_bytes if SHUFFLES else _plain_bytes
 
 
 @intrinsic
-def piece_values(typingctx: Any, row: Any, words: Any, size: Any, start: Any, out: Any) -> Any:
-    """out[j] = start[j] + sum of row[s] * words[s, j] for the 16 words of a piece, less the least.
+def piece_values(typingctx: Any, row: Any, codewords: Any, size: Any, bias: Any, out: Any) -> Any:
+    """Write bias[j] + sum of row[s] * codewords[s, j] for the 16 codewords of a piece.
 
-    Return the largest.
+    The smallest value is subtracted from all. Return the largest one.
     """
     address = types.uintp
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        row, words, size, start, out = arguments
+        row, codewords, size, bias, out = arguments
         piece = ir.VectorType(_FLOAT, WORDS)
         stride = ir.Constant(size.type, 4 * WORDS)
-        _emit_panel(builder, piece, row, size, words, stride, start, out)
+        _emit_panel(builder, piece, row, size, codewords, stride, bias, out)
         values = _load(builder, piece, out)
-        least, most = (_reduced(builder, values, sign) for sign in ("<", ">"))
-        raised = builder.fsub(values, _spread(builder, piece, least))
+        least, most = (_reduce(builder, values, sign) for sign in ("<", ">"))
+        raised = builder.fsub(values, _broadcast(builder, piece, least))
         builder.store(raised, builder.inttoptr(out, piece.as_pointer()), align=4)
         return builder.fsub(most, least)
 
@@ -288,20 +291,20 @@ def piece_values(typingctx: Any, row: Any, words: Any, size: Any, start: Any, ou
 
 @intrinsic
 def round_piece(typingctx: Any, values: Any, scale: Any, out: Any) -> Any:
-    """Write 16 values, scaled and rounded to at most 127, twice."""
+    """Scale and round 16 values to at most 127, and write them twice."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at, scale, out = arguments
         values = _load(builder, ir.VectorType(_FLOAT, WORDS), at)
-        scaled = builder.fmul(values, _spread(builder, values.type, scale))
-        # More than a table holds, or what is not a number, would lead out of the bins of sums.
+        scaled = builder.fmul(values, _broadcast(builder, values.type, scale))
+        # A larger value, or NaN, would make a sum that is outside of the histogram of the scan.
         for sign, bound in ((">", 0.0), ("<", float(MOST))):
             limit = ir.Constant(values.type, [bound] * WORDS)
             scaled = builder.select(builder.fcmp_ordered(sign, scaled, limit), scaled, limit)
         half = ir.Constant(values.type, [0.5] * WORDS)
         whole = builder.fptosi(builder.fadd(scaled, half), ir.VectorType(_INT, WORDS))
         small = builder.trunc(whole, ir.VectorType(_BYTE, WORDS))
-        twice = builder.shuffle_vector(small, small, _places([*range(WORDS), *range(WORDS)]))
+        twice = builder.shuffle_vector(small, small, _make_mask([*range(WORDS), *range(WORDS)]))
         builder.store(twice, builder.inttoptr(out, twice.type.as_pointer()), align=1)
         return context.get_dummy_value()
 
@@ -313,18 +316,18 @@ def round_piece(typingctx: Any, values: Any, scale: Any, out: Any) -> Any:
 
 @intrinsic
 def reaching(typingctx: Any, values: Any, cut: Any) -> Any:
-    """Return a bit for each of 32 floats that is at least `cut`, or not a number."""
+    """Return a bit for each of 32 floats that is at least `cut` or NaN."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values = _load(builder, ir.VectorType(_FLOAT, LANES), arguments[0])
-        return _reaching(builder, builder.fcmp_unordered, values, arguments[1])
+        return _compare_lanes(builder, builder.fcmp_unordered, values, arguments[1])
 
     return types.uint32(types.uintp, types.float32), build
 
 
 @intrinsic
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """Return the place of the lowest bit that is set."""
+    """Return the number of the lowest bit that is set."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -334,15 +337,15 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
 
 @intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask for the cache line of an address that will be read soon."""
+    """Prefetch the cache line of an address that will be read soon."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _BYTE.as_pointer()
         name = "llvm.prefetch.p0"
         kind = ir.FunctionType(ir.VoidType(), [pointer, _INT, _INT, _INT])
-        ask = cgutils.get_or_insert_function(builder.module, kind, name)
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
         where = builder.inttoptr(arguments[0], pointer)
-        builder.call(ask, [where, *(ir.Constant(_INT, value) for value in (0, 3, 1))])
+        builder.call(function, [where, *(ir.Constant(_INT, value) for value in (0, 3, 1))])
         return context.get_dummy_value()
 
     return types.void(types.uintp), build
@@ -350,19 +353,19 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 
 @inner
 def fetch(address: int, size: int) -> None:
-    """Ask for `size` bytes that will be read soon."""
+    """Prefetch `size` bytes that will be read soon."""
     for line in range(0, size + address % LINE, LINE):
         prefetch(address + line)
 
 
-# --- words of LLVM ---------------------------------------------------------------------------
+# --- helpers that emit LLVM ------------------------------------------------------------------
 
 
-def _all(kind: Any, value: int) -> Any:
+def _fill(kind: Any, value: int) -> Any:
     return ir.Constant(kind, [value] * kind.count)
 
 
-def _places(places: Any) -> Any:
+def _make_mask(places: Any) -> Any:
     chosen = list(places)
     return ir.Constant(ir.VectorType(_INT, len(chosen)), chosen)
 
@@ -371,27 +374,27 @@ def _load(builder: Any, kind: Any, address: Any) -> Any:
     return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
 
 
-def _spread(builder: Any, kind: Any, value: Any) -> Any:
+def _broadcast(builder: Any, kind: Any, value: Any) -> Any:
     """Return a vector that holds `value` everywhere."""
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_INT, 0))
-    return builder.shuffle_vector(one, one, _places([0] * kind.count))
+    return builder.shuffle_vector(one, one, _make_mask([0] * kind.count))
 
 
-def _reduced(builder: Any, values: Any, sign: str) -> Any:
-    """Return the least ("<") or the largest (">") of a vector of floats.
+def _reduce(builder: Any, values: Any, sign: str) -> Any:
+    """Return the smallest ("<") or the largest (">") float of a vector.
 
-    LLVM's own reductions take care of what is not a number, which takes three times as long.
+    The reductions of LLVM also handle NaN, which takes three times as long.
     """
     while values.type.count > 1:
         half = values.type.count // 2
         low, high = (
-            builder.shuffle_vector(values, values, _places(range(start, start + half)))
+            builder.shuffle_vector(values, values, _make_mask(range(start, start + half)))
             for start in (0, half)
         )
         values = builder.select(builder.fcmp_ordered(sign, low, high), low, high)
     return builder.extract_element(values, ir.Constant(_INT, 0))
 
 
-def _reaching(builder: Any, compare: Any, values: Any, cut: Any) -> Any:
+def _compare_lanes(builder: Any, compare: Any, values: Any, cut: Any) -> Any:
     """Return a bit for each of 32 values that is at least `cut`."""
-    return builder.bitcast(compare(">=", values, _spread(builder, values.type, cut)), _INT)
+    return builder.bitcast(compare(">=", values, _broadcast(builder, values.type, cut)), _INT)

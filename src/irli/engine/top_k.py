@@ -1,6 +1,6 @@
-"""Rows of scores: the largest of each row, and the sum of its exponentials, on many threads.
+"""Top-k and log-sum-exp of every row of a score matrix (NumPy), on many threads.
 
-torch takes twice as long for either as for the product that the scores come from.
+In torch, either of them takes twice as long as the matrix product that makes the scores.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from irli.engine.jit import inner, kernel
 from irli.engine.select import find_largest, insert_best, kth_largest
 from irli.engine.simd import LANES, lowest_bit, reaching
 
-SCORES = 1 << 22  # in a block of rows, so that it stays in the cache
+SCORES = 1 << 22  # scores in a block of rows, so that the block stays in the cache
 _GROUPS = 256  # columns j, j + 256, j + 512, ... of a row are a group
-_ROWS = 64  # for a thread at a time
+_ROWS = 64  # rows for a thread at a time
 _BIT = np.uint32(1)
 
-LEAST_COLUMNS, MOST_LARGEST = 4 * _GROUPS, _GROUPS // 2  # where `find_top_k` beats a plain sort
+LEAST_COLUMNS, MOST_LARGEST = 4 * _GROUPS, _GROUPS // 2  # within these, `find_top_k` is faster
 
 
 def find_top_k(
     scores: NDArray[np.float32], count: int, threads: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the `count` largest of each row (n, count), largest first, and their columns.
+    """Return the `count` largest values of each row (n, count), largest first, and their columns.
 
-    Rows have at least `LEAST_COLUMNS` columns, and `count` is at most `MOST_LARGEST`.
+    There must be at least `LEAST_COLUMNS` columns, and `count` must be at most `MOST_LARGEST`.
     """
     rows = len(scores)
     values = np.empty((rows, count), dtype=np.float32)
@@ -44,7 +44,7 @@ def find_top_k(
 
 
 def log_sum_exps(scores: NDArray[np.float32], threads: int) -> NDArray[np.float32]:
-    """Return the logarithm of the sum of the exponentials of each row (n, 1)."""
+    """Return the log-sum-exp of each row (n, 1)."""
     sums = np.empty((len(scores), 1), dtype=np.float32)
     jobs = [
         partial(_log_sum_exps, scores[start : start + _ROWS], sums[start : start + _ROWS, 0])
@@ -72,9 +72,9 @@ def _find_group_maxima(row: Any, groups: Any) -> None:
 
 @kernel
 def _find_top_k(scores: Any, values: Any, columns: Any) -> None:
-    """Write the largest of each row.
+    """Write the largest values of each row and their columns.
 
-    The k-th largest of the group maxima is a bound that few other scores of the row reach.
+    The k-th largest of the group maxima is a lower bound that few scores of the row reach.
     """
     count, width = values.shape[1], scores.shape[1]
     groups = np.empty(_GROUPS, dtype=np.float32)

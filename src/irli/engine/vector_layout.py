@@ -1,4 +1,4 @@
-"""An index as the kernels read it, what a search asks for, and the memory of one thread."""
+"""Arrays of the search kernels: the index (`VectorLayout`), the parameters, the scratch memory."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from irli.base.memory import align
 from irli.engine.jit import kernel
 from irli.engine.simd import LANES, MOST, PANEL
 
-L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalised vectors
-PLAIN, COSINE, IP = 0, 1, 2  # answers: as computed, 1 + and -; queries of COSINE are normalized
-VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # what chooses the candidates
+L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalized vectors
+PLAIN, COSINE, IP = 0, 1, 2  # a distance x becomes x, 1 + x or -x; COSINE normalizes the queries
+VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # the score that chooses the candidates
 
-MOST_CANDIDATES = 16_384  # that codes choose
-BIN = 3  # bits of a sum of codes that its bin leaves out
-BLOCK = 8  # queries routed together: each weight that is read serves all of them
+MOST_CANDIDATES = 16_384  # that a code scan can choose
+BIN = 3  # a bin of the histogram holds 2 ** BIN different sums of codes
+BLOCK = 8  # queries routed together, so that each weight is read once for all of them
 
 
 class Projection(NamedTuple):
-    """The first product of a query in 8 bits (see `irli.engine.int8`), or nothing."""
+    """The 8-bit projection of a query (see `irli.engine.int8`). Empty if there is none."""
 
-    centre: NDArray[np.float32]  # (d,): taken off the query
+    centre: NDArray[np.float32]  # (d,): subtracted from the query
     scale: NDArray[np.float32]  # (d,): then multiplied with it
     bytes: NDArray[np.int8]  # (1, columns / 64, d / 4, 64, 4)
-    step: NDArray[np.float32]  # (columns,): what one step of a column is worth
-    zero: NDArray[np.int32]  # (columns,): what a query of zeros adds up to
-    bias: NDArray[np.float32]  # (columns,): what the centre adds up to
+    step: NDArray[np.float32]  # (columns,): the value of one step of a column
+    zero: NDArray[np.int32]  # (columns,): the sums for a query of zeros
+    bias: NDArray[np.float32]  # (columns,): the projection of the centre
 
 
 class Codes(NamedTuple):
-    """The 4-bit codes of an index (see `irli.engine.pq`); M = 0 if it has none."""
+    """The 4-bit codes of an index (see `irli.engine.pq`). M = 0 if it has none."""
 
-    rotation: NDArray[np.float32]  # (d, p): to the coordinates that are coded
+    rotation: NDArray[np.float32]  # (d, p): from vectors to coordinates
     shift: NDArray[np.float32]  # (p,)
     codewords: NDArray[np.float32]  # (M, s, 16), M s = p
-    bias: NDArray[np.float32]  # (M, 16): what a codeword adds, whatever the query
+    bias: NDArray[np.float32]  # (M, 16): what a codeword adds to the score of any query
     blocks: NDArray[np.uint8]  # (blocks, M / 2, 32), in the order of the buckets
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `blocks`
 
 
 class Int8Vectors(NamedTuple):
-    """The vectors in 8 bits (see `irli.engine.prefilter`); (0, d) if they are not rounded."""
+    """8-bit copies of the vectors (see `irli.engine.prefilter`). N = 0 without a prefilter."""
 
     bytes: NDArray[np.int8]  # (N, d): in steps from the middle of each dimension
-    shift: NDArray[np.float32]  # (d,): taken off the query, the mean for l2
+    shift: NDArray[np.float32]  # (d,): subtracted from the query; the mean for l2
     step: NDArray[np.float32]  # (d,)
     lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the mean
 
@@ -54,7 +54,7 @@ class Int8Vectors(NamedTuple):
 class VectorLayout(NamedTuple):
     """R routers (see `irli.engine.router`), R partitions, and the vectors."""
 
-    projection: Projection  # its columns: R x G features, p coordinates of a code
+    projection: Projection  # its columns: R x G features, then p coordinates
     project: NDArray[np.float32]  # (R, d, G)
     shift: NDArray[np.float32]  # (R, G)
     linear: int
@@ -77,20 +77,20 @@ class VectorLayout(NamedTuple):
 
     @property
     def router_multiplications(self) -> int:
-        """What routing one query costs, over all repetitions."""
+        """The multiplications that route one query in all repetitions."""
         return count_multiplications(
             self.project, self.rotation, len(self.bias), self.depths, self.keeps
         )
 
 
 class SearchPlan(NamedTuple):
-    """What one search asks for."""
+    """The parameters of a search, as kernels read them."""
 
     k: int
     probes: int  # buckets in each repetition, or 0 to probe by threshold
-    threshold: float  # log-probability that a probed bucket must reach
+    threshold: float  # the lowest log-probability of a probed bucket
     min_votes: int
-    candidates: int  # exact distances at most, or 0 for all that were gathered
+    candidates: int  # the most exact distances to compute, or 0 for no limit
     score: int  # VOTES, PROBABILITY, LOG_PROBABILITY or CODES
 
 
@@ -101,13 +101,13 @@ def count_multiplications(
     depths: NDArray[np.int64],
     keeps: NDArray[np.int64],
 ) -> int:
-    """Return what scoring the buckets of all repetitions costs for one query."""
+    """Return the multiplications that score the buckets of all repetitions for one query."""
     scoring = int((np.diff(depths, prepend=0) * keeps).sum())
     return project.size + rotation.size + repetitions * scoring
 
 
 class Scratch(NamedTuple):
-    """What one thread needs to answer a query."""
+    """The scratch memory in which one thread answers queries."""
 
     rows: NDArray[np.float32]  # (block, d): the queries
     centred: NDArray[np.float32]  # (d,)
@@ -117,23 +117,23 @@ class Scratch(NamedTuple):
     features: NDArray[np.float32]  # (block, F)
     bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
     sums: NDArray[np.int32]  # (block, columns rounded up)
-    alive: NDArray[np.int32]  # (B,): the buckets that are looked at
-    logits: NDArray[np.float32]  # (block, R, B): log-probabilities once normalised
+    alive: NDArray[np.int32]  # (B,): the buckets that are still considered
+    logits: NDArray[np.float32]  # (block, R, B): log-probabilities after routing
     order: NDArray[np.float32]  # (max(B, N),): values to select from
     probed: NDArray[np.int32]  # (R * B,): r * B + bucket
     values: NDArray[np.float32]  # (R * B,): what each probed bucket adds to a score
-    stamp: NDArray[np.uint8]  # (N,): the query that last touched the item; bytes stay in a cache
+    stamp: NDArray[np.uint8]  # (N,): the number of the last query that found the item
     votes: NDArray[np.int32]  # (N,)
     scores: NDArray[np.float32]  # (N,)
-    touched: NDArray[np.int32]  # (N,): the items gathered for this query
-    clock: NDArray[np.uint8]  # (1,): the number of the query, from 1 to 255 and over again
+    touched: NDArray[np.int32]  # (N,): the items found for this query
+    clock: NDArray[np.uint8]  # (1,): the number of the query, 1 to 255: bytes stay in the cache
     counts: NDArray[np.int64]  # (4,): buckets probed, items found, entries read, items chosen
     coordinates: NDArray[np.float32]  # (1, p)
-    words: NDArray[np.float32]  # (M, 16): what each codeword adds for this query
+    codeword_values: NDArray[np.float32]  # (M, 16): what each codeword adds to a score
     table: NDArray[np.uint8]  # (2, M / 2, 32): the same in small integers (see `irli.engine.simd`)
-    lanes: NDArray[np.uint16]  # (32,): sums of one block
-    bins: NDArray[np.int32]  # (bins,): how many sums fell into each
-    keys: NDArray[np.int64]  # (4 x most,): sum and item of what may become a candidate
+    lanes: NDArray[np.uint16]  # (32,): the sums of one block
+    bins: NDArray[np.int32]  # (bins,): the histogram of the sums
+    keys: NDArray[np.int64]  # (4 x most,): the sum and the item of each possible candidate
 
 
 def make_scratch(layout: VectorLayout) -> Scratch:
@@ -164,7 +164,7 @@ def make_scratch(layout: VectorLayout) -> Scratch:
         clock=np.zeros(1, dtype=np.uint8),
         counts=np.zeros(4, dtype=np.int64),
         coordinates=np.empty((1, pieces * size), dtype=np.float32),
-        words=np.empty((pieces, 16), dtype=np.float32),
+        codeword_values=np.empty((pieces, 16), dtype=np.float32),
         table=align(np.zeros((2, pieces // 2, LANES), dtype=np.uint8)),
         lanes=np.empty(LANES, dtype=np.uint16),
         bins=np.empty((MOST * pieces >> BIN) + 2, dtype=np.int32),
@@ -174,7 +174,7 @@ def make_scratch(layout: VectorLayout) -> Scratch:
 
 @kernel
 def next_query(scratch: Scratch) -> Any:
-    """Return the number that stamps what the next query touches."""
+    """Advance the clock and return the number of the next query."""
     if scratch.clock[0] == 255:
         scratch.stamp[:] = 0
         scratch.clock[0] = 0

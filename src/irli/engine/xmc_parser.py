@@ -1,6 +1,6 @@
-"""The text of multi-label data, parsed by compiled loops: bytes in, arrays out.
+"""Kernels that parse the text format of multi-label (XMC) data from bytes to arrays.
 
-The Python side, with all messages, is `irli.labels.xmc_text`.
+`irli.labels.xmc_text` calls them and has the error messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from irli.engine.jit import kernel
 GOOD, BAD_LABEL, BAD_PAIR, BAD_VALUE, ROW_TOO_MANY = range(5)
 _TAB, _NEWLINE, _RETURN, _SPACE, _COMMA, _COLON = b"\t\n\r ,:"
 _ZERO, _NINE, _PLUS, _MINUS, _POINT, _E, _SMALL_E = b"09+-.Ee"
-_POWERS = np.array([float(f"1e{k}") for k in range(309)])  # NumPy's are off by a bit
+_POWERS = np.array([float(f"1e{k}") for k in range(309)])  # NumPy's powers are not exact
 
 
 class Parsed(NamedTuple):
-    """What the parser fills for the rows of a piece of text."""
+    """The arrays that the parser fills for the rows of a piece of text."""
 
     label_counts: NDArray[np.int64]  # (rows,)
     labels: NDArray[np.int32]
@@ -37,26 +37,26 @@ def parse(
     n_labels: int,
     out: Parsed,
 ) -> tuple[int, int]:
-    """Fill `out` with at most `n` rows; return the fault and where in `text` it starts.
+    """Fill `out` with at most `n` rows. Return the kind of error and where in `text` it is.
 
-    `text` ends in a newline, so that no loop over a line has to look for the end of the text. Blank
-    lines after row `n` are no fault.
+    `text` must end with a newline, so that loops over a line need not check for the end of the
+    text. Blank lines after row `n` are allowed.
     """
     row = at = names = pairs = 0
     while at < len(text):
-        if labelled and row < n and not _ends(text[at]) and not _is_pair(text, at):
+        if labelled and row < n and not _is_space(text[at]) and not _is_pair(text, at):
             more = True
             while more:
                 label, end = _read_whole(text, at, n_labels)
                 more = text[end] == _COMMA
-                if label < 0 or not (more or _ends(text[end])):
+                if label < 0 or not (more or _is_space(text[end])):
                     return BAD_LABEL, at
                 out.labels[names] = label
                 names += 1
                 out.label_counts[row] += 1
                 at = end + 1 if more else end
         while text[at] != _NEWLINE:
-            if _ends(text[at]):
+            if _is_space(text[at]):
                 at += 1
                 continue
             if row >= n:
@@ -65,7 +65,7 @@ def parse(
             if column < 0 or text[end] != _COLON:
                 return BAD_PAIR, at
             value, stop = _read_number(text, end + 1)
-            if not np.isfinite(value) or not _ends(text[stop]):
+            if not np.isfinite(value) or not _is_space(text[stop]):
                 return BAD_VALUE, end + 1
             out.columns[pairs] = column
             out.values[pairs] = value
@@ -78,14 +78,15 @@ def parse(
 
 
 @kernel
-def _ends(code: int) -> bool:
-    """Whether a word ends before this character."""
+def _is_space(code: int) -> bool:
+    """Whether this character separates words."""
     return code in (_SPACE, _NEWLINE, _TAB, _RETURN)
 
 
 @kernel
 def _is_pair(text: NDArray[np.uint8], at: int) -> bool:
-    while not _ends(text[at]):
+    """Whether the word that starts at `at` is a pair 'column:value'."""
+    while not _is_space(text[at]):
         if text[at] == _COLON:
             return True
         at += 1
@@ -94,7 +95,7 @@ def _is_pair(text: NDArray[np.uint8], at: int) -> bool:
 
 @kernel
 def _read_whole(text: NDArray[np.uint8], at: int, limit: int) -> tuple[int, int]:
-    """Return the number that starts at `at`, -1 unless it is in [0, limit), and where it ends."""
+    """Return the integer that starts at `at`, or -1 if not in [0, limit), and where it ends."""
     start = at
     value = 0
     while _ZERO <= text[at] <= _NINE:
@@ -105,7 +106,7 @@ def _read_whole(text: NDArray[np.uint8], at: int, limit: int) -> tuple[int, int]
 
 @kernel
 def _read_number(text: NDArray[np.uint8], at: int) -> tuple[np.float32, int]:
-    """Return the number that starts at `at`, or nan, and where it ends."""
+    """Return the number that starts at `at`, or NaN if there is none, and where it ends."""
     negative = text[at] == _MINUS
     if negative or text[at] == _PLUS:
         at += 1

@@ -1,4 +1,4 @@
-"""LabelIndex: labels without vectors."""
+"""LabelIndex: extreme multi-label classification over feature rows or texts."""
 
 from irli.labels.index import LabelIndex, Prediction
 from irli.labels.parameters import LabelParameters

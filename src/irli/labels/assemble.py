@@ -1,4 +1,4 @@
-"""The third phase for labels: put routers and partitions together; and take them apart again."""
+"""Phase 3, assemble_labels: join routers, partitions and ranker; read them back from a layout."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from irli.learning.repetition import Repetition
 
 log = logging.getLogger(__name__)
 
-_UNSEEN = 0.1  # rows that a label without any counts for
+_UNSEEN = 0.1  # rows added to the count of each label, so that no prior is zero
 
 
 def assemble_labels(repetitions: list[Repetition], counts: NDArray[np.int64]) -> LabelLayout:
-    """Return an index without a ranker: the third phase.
+    """Return the layout of an index without a ranker.
 
     Parameters
     ----------
     counts : int array of shape (L,)
-        Rows of each label: within a bucket, the common ones are the likelier.
+        The number of rows of each label. Within a bucket, common labels are more probable.
     """
     routers = [repetition.router for repetition in repetitions]
     partitions = [repetition.partition for repetition in repetitions]
@@ -69,7 +69,7 @@ def assemble_labels(repetitions: list[Repetition], counts: NDArray[np.int64]) ->
 
 
 def add_ranker(layout: LabelLayout, ranker: Ranker) -> LabelLayout:
-    """Return the index with a ranker on it."""
+    """Return the layout with a ranker added."""
     return layout._replace(
         starts=ranker.starts,
         gaps=ranker.gaps,
@@ -79,24 +79,23 @@ def add_ranker(layout: LabelLayout, ranker: Ranker) -> LabelLayout:
     )
 
 
-# --- and back --------------------------------------------------------------------------------
+# --- from a layout back to its parts ---------------------------------------------------------
 
 
 def read_repetitions(layout: LabelLayout) -> list[Repetition]:
-    """Return the routers and partitions of an index, to go on learning from."""
+    """Return the routers and partitions of a layout, so that learning can continue."""
     pairs = zip(read_routers(layout), read_partitions(layout), strict=True)
     return [Repetition(router, partition, []) for router, partition in pairs]
 
 
 def read_routers(layout: LabelLayout) -> list[Router]:
-    """Return the routers of an index; those on one trunk share its arrays."""
+    """Return the routers of a layout. Routers with a shared trunk share its arrays."""
     project = unround_rows(layout.project, layout.project_scale)
     shape = layout.shift.shape[1], layout.bias.shape[1]
     out = np.stack([untile(weights, *shape).T for weights in layout.out])
     heads = unround_rows(out, layout.out_scale)
-    trunks = list(
-        zip(project, layout.shift, strict=True)
-    )  # `assemble_labels` knows them by identity
+    # `assemble_labels` recognises a shared trunk by identity: make each pair of arrays once.
+    trunks = list(zip(project, layout.shift, strict=True))
     return [
         make_router(*trunks[min(r, len(trunks) - 1)], 0, out.T, layout.bias[r])
         for r, out in enumerate(heads)
@@ -104,7 +103,7 @@ def read_routers(layout: LabelLayout) -> list[Router]:
 
 
 def read_partitions(layout: LabelLayout) -> list[Partition]:
-    """Return the partitions of an index."""
+    """Return the partitions of a layout."""
     found = []
     for offsets in layout.offsets:
         labels = layout.items[offsets[0] : offsets[-1]]
@@ -119,5 +118,5 @@ def read_partitions(layout: LabelLayout) -> list[Partition]:
 
 
 def read_ranker(layout: LabelLayout) -> Ranker:
-    """Return the ranker of a index that has one."""
+    """Return the ranker of a layout that has one."""
     return Ranker(layout.starts, layout.gaps, layout.weights, layout.scale, layout.constant)

@@ -1,4 +1,4 @@
-"""Calibration: scores of the index and margins of the ranker become log-odds of a label."""
+"""Calibration: turn index scores and ranker margins into the log-odds of a label."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Calibration(NamedTuple):
     def to_log_odds(
         self, margins: NDArray[np.float32], scores: NDArray[np.float32]
     ) -> NDArray[np.float64]:
-        """Return the log-odds."""
-        lack = np.maximum(0, 1 - margins.astype(np.float64))
-        return self.by_score * scores - self.by_margin * lack**2 + self.threshold
+        """Return the log-odds of labels with these margins and scores, arrays of one shape."""
+        shortfall = np.maximum(0, 1 - margins.astype(np.float64))
+        return self.by_score * scores - self.by_margin * shortfall**2 + self.threshold
 
 
 INDEX_ALONE = Calibration(by_margin=0.0, by_score=1.0, threshold=0.0)
@@ -38,30 +38,31 @@ def fit_calibration(
     scores: NDArray[np.float32],
     importance: NDArray[np.float32],
 ) -> Calibration:
-    """Fit the weights by logistic regression over the candidates of held-out rows.
+    """Fit the calibration by logistic regression on the candidates of held-out rows.
 
     Parameters
     ----------
     truth : CSR of shape (n, L)
+        The labels of the rows.
     margins, found, scores : arrays of shape (n, C)
-        The candidates of the index, -1 as padding, with the ranker's margins and their scores.
+        The candidates `found` by the index, padded with -1, their ranker margins and index scores.
     importance : float32 array of shape (L,)
-        How much a true label weighs: rare ones more, or the common ones decide alone.
+        The weight of each true label. Rare labels need more, or common ones alone decide the fit.
     """
     row, place = np.nonzero(found >= 0)
     label = found[row, place]
-    lack = np.maximum(0, 1 - margins[row, place]).astype(np.float64)
-    facts = np.stack([-(lack**2), scores[row, place], np.ones(len(row))], axis=1)
+    shortfall = np.maximum(0, 1 - margins[row, place]).astype(np.float64)
+    features = np.stack([-(shortfall**2), scores[row, place], np.ones(len(row))], axis=1)
     key = row * truth.shape[1] + label
     known = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)) * truth.shape[1]
-    right = np.isin(key, known + truth.indices)
-    weight = np.where(right, importance[label], 1.0)
+    correct = np.isin(key, known + truth.indices)
+    weight = np.where(correct, importance[label], 1.0)
 
     def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        odds = facts @ x
-        cost = np.logaddexp(0, odds) - right * odds
-        slope = 1 / (1 + np.exp(-np.clip(odds, -50, 50))) - right
-        return float((weight * cost).mean()), facts.T @ (weight * slope) / len(row)
+        odds = features @ x
+        cost = np.logaddexp(0, odds) - correct * odds
+        slope = 1 / (1 + np.exp(-np.clip(odds, -50, 50))) - correct
+        return float((weight * cost).mean()), features.T @ (weight * slope) / len(row)
 
     bounds = [(0, None), (0, None), (None, None)]
     start = np.array([1.0, 0.5, 0.0])
@@ -72,7 +73,7 @@ def fit_calibration(
 def compute_pair_margins(
     ranker: Ranker, rows: Sparse, found: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return the ranker's margin of each candidate (n, C)."""
+    """Return the ranker's margin for each candidate (n, C) of each row."""
     margins = np.zeros(found.shape, dtype=np.float32)
     compute_margins(rows.indptr, rows.indices, rows.data, ranker, found, margins)
     return margins

@@ -1,4 +1,4 @@
-"""What a label index consists of, and how an index folder keeps it."""
+"""LabelContents: the parts of a label index, packed into an index folder and unpacked again."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _ARRAYS = tuple(name for name in LabelLayout._fields if name not in _TENSORS)
 
 @dataclass(frozen=True, eq=False)
 class LabelContents:
-    """All of a label index.
+    """All parts of a label index.
 
     Attributes
     ----------
     recipe : Recipe
         Resolved.
     model : LabelModel
-        What predicts.
+        Layout, parameters and calibration: all that prediction needs.
     history : list of dict
-        How learning went.
+        One entry for each re-partition of each repetition.
     rows, dim : int
-        How many rows it has learned from, and their features.
+        The number of rows it has learned from, and of their features.
     counts : int64 array of shape (L,)
-        How many of them carry each label.
+        The number of these rows that carry each label.
     trained : uint64 array
-        Keys of the rows that the routers have learned from.
+        Keys (`row_keys`) of the rows that the routers have learned from.
     names : Names or None
     vectorizer : Vectorizer or None
     want_ranker : bool or None
-        What was asked for; None lets held-out rows decide.
+        Whether the user wants a ranker. None means: if it helps on held-out rows.
     """
 
     recipe: Recipe
@@ -60,7 +60,7 @@ class LabelContents:
 
 
 def pack_labels(contents: LabelContents) -> Folder:
-    """Return the contents as arrays and plain values."""
+    """Return the contents as an index folder in memory: arrays and plain values."""
     model = contents.model
     layout = model.layout._asdict()
     names = {} if contents.names is None else contents.names.state()
@@ -85,7 +85,7 @@ def pack_labels(contents: LabelContents) -> Folder:
 
 
 def unpack_labels(folder: Folder) -> LabelContents:
-    """Return what `pack_labels` has put into a folder, or say what is wrong with it."""
+    """Return the contents that `pack_labels` put into a folder, or raise `FormatError`."""
     check_kind(folder, LABELS)
     meta, arrays = folder.meta, folder.arrays
     with reading():
@@ -112,7 +112,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
 
 
 def _tile_weights(tensors: dict[str, Any]) -> dict[str, Any]:
-    """Return the tensors; the weights of early folders of version 1 are tiled first."""
+    """Return the tensors. Early folders of version 1 have weights that are not tiled: tile them."""
     out = tensors["out"]
     if out.ndim == 3:
         out = np.stack([tile(weights.T) for weights in out])

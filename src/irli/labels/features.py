@@ -1,4 +1,4 @@
-"""Rows as the routers see them: sparse, and hashed if there are too many features."""
+"""Features of rows: make rows sparse, and hash the features if there are too many."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from irli.engine.hashing import UniversalHash
 
 
 def as_sparse(rows: Rows) -> Sparse:
-    """Return rows of either kind as the kernels and the ranker read them."""
+    """Return dense or sparse rows as a CSR, which the kernels and the ranker read."""
     return sp.csr_array(rows) if isinstance(rows, np.ndarray) else rows
 
 
 def hash_features(rows: Rows, recipe: Recipe) -> Rows:
-    """Return sparse rows with their features hashed to `recipe.features`, if they have more."""
+    """Return the rows as the routers see them: hashed to `recipe.features` if they have more."""
     width = recipe.features
     if width == 0 or rows.shape[1] <= width:
         return rows

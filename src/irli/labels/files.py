@@ -1,15 +1,15 @@
-"""Readers and writers for the file formats that extreme multi-label data sets come in.
+"""Read and write multi-label data files: XMC text with features and labels, and matrices.
 
 ====================  =========================================================================
-rows, text            Extreme Classification Repository: `N D L` in the first line, then in each
-                      line `label,label,... feature:value feature:value ...`
+rows, text            Extreme Classification Repository: the first line is `N D L`, each other
+                      line is `label,label,... feature:value feature:value ...`
 matrix, `.txt`        its newer files of features or of labels: `N D`, then `column:value ...`
-matrix, `.npz`        scipy.sparse.save_npz
-matrix, `.npy`        NumPy, dense
+matrix, `.npz`        written by scipy.sparse.save_npz
+matrix, `.npy`        a dense NumPy array
 ====================  =========================================================================
 
-Text may be packed: `.gz`. All numbers count from 0. A line of text may have no features, and one
-that starts with a space has no labels.
+Text files may be compressed (`.gz`). Labels and columns are numbered from 0. A line may have no
+features. A line that starts with a space has no labels.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from irli.base.types import Sparse, StrPath
 from irli.base.vector_files import read_vectors, write_vectors
 from irli.engine.xmc_parser import Parsed
 from irli.errors import FormatError, InvalidParameter, IrliError
-from irli.labels.xmc_text import opened, read_text
+from irli.labels.xmc_text import open_input, read_text
 
-_ROWS = 1 << 12  # rows that are written at once
+_ROWS = 1 << 12  # rows written at once
 
 
 class Rows(NamedTuple):
@@ -49,9 +49,9 @@ class Rows(NamedTuple):
 
 
 def read_rows(path: StrPath) -> Rows:
-    """Return a text file of the Extreme Classification Repository, packed (`.gz`) or not.
+    """Read a text file of the Extreme Classification Repository, plain or `.gz`.
 
-    A label that a line names twice counts once; features may come in any order; zeros are dropped.
+    A label that comes twice in a line counts once. Features may be in any order. Zeros are dropped.
 
     Examples
     --------
@@ -69,17 +69,17 @@ def read_rows(path: StrPath) -> Rows:
     file = Path(path)
     header, parsed = read_text(file, labelled=True)
     ones = np.ones(len(parsed.labels), dtype=np.float32)
-    labels = _csr(ones, parsed.labels, parsed.label_counts, (header.rows, header.labels))
+    labels = _make_csr(ones, parsed.labels, parsed.label_counts, (header.rows, header.labels))
     labels.sum_duplicates()
     labels.data[:] = 1
     return Rows(_pairs_to_csr(file, parsed, (header.rows, header.columns)), labels)
 
 
 def read_matrix(path: StrPath) -> Sparse | NDArray[np.float32]:
-    """Return the features or the labels, shape (n, D), in a file whose name ends in its format.
+    """Read a matrix of features or of labels (n, D). The ending of the name decides the format.
 
-    `.txt`, `.txt.gz` and `.npz` make a sparse array without stored zeros, `.npy` a dense one that
-    stays memory-mapped if it is float32.
+    `.txt`, `.txt.gz` and `.npz` return a sparse array without stored zeros. `.npy` returns a dense
+    one, which stays memory-mapped if it is float32.
 
     Examples
     --------
@@ -91,24 +91,24 @@ def read_matrix(path: StrPath) -> Sparse | NDArray[np.float32]:
            [0., 0., 0.]], dtype=float32)
     """
     file = Path(path)
-    kind = _kind(file)
-    if kind == ".npz":
+    suffix = _check_format(file)
+    if suffix == ".npz":
         return _read_npz(file)
-    if kind == ".npy":
-        return _real_dense(read_vectors(file), str(file), FormatError)
+    if suffix == ".npy":
+        return _check_dense(read_vectors(file), str(file), FormatError)
     header, parsed = read_text(file, labelled=False)
     return _pairs_to_csr(file, parsed, (header.rows, header.columns))
 
 
 def write_rows(path: StrPath, features: ArrayLike | Sparse, labels: ArrayLike | Sparse) -> None:
-    """Write a text file of the Extreme Classification Repository, packed if it ends in `.gz`.
+    """Write a text file of the Extreme Classification Repository, compressed if it ends in `.gz`.
 
     Parameters
     ----------
     features : sparse or dense array of shape (n, D)
-        Real numbers; they are read back as the same float32.
+        Real numbers. Reading returns the same float32 values.
     labels : sparse or dense array of shape (n, L)
-        An instance has the labels whose entries are not 0.
+        Nonzero where an instance has a label.
 
     Examples
     --------
@@ -119,22 +119,24 @@ def write_rows(path: StrPath, features: ArrayLike | Sparse, labels: ArrayLike | 
     '2 2 3\\n0,2 1:0.5\\n 0:2.0\\n'
     """
     file = Path(path)
-    x, y = _given(features, "features"), _given(labels, "labels")
+    x, y = _check_matrix(features, "features"), _check_matrix(labels, "labels")
     if x.shape[0] != y.shape[0]:
         raise InvalidParameter(
             "The 'features' and the 'labels' parameters must have one row for each instance. "
             f"Got shapes {x.shape} and {y.shape} instead. Pass rows of the same instances."
         )
-    with _created(file) as out:
+    with _open_output(file) as out:
         out.write(b"%d %d %d\n" % (*x.shape, y.shape[1]))
-        for names, pairs in zip(_lines(y, b",", False), _lines(x, b" ", True), strict=True):
+        for names, pairs in zip(
+            _format_rows(y, b",", False), _format_rows(x, b" ", True), strict=True
+        ):
             out.write(b"%s %s\n" % (names, pairs))
 
 
 def write_matrix(path: StrPath, matrix: ArrayLike | Sparse) -> None:
-    """Write features or labels, shape (n, D), in the format that the name ends in.
+    """Write a matrix of features or of labels (n, D). The ending of the name decides the format.
 
-    `.txt`, `.txt.gz` and `.npz` keep float32 and leave out zeros; `.npy` is for dense arrays.
+    `.txt`, `.txt.gz` and `.npz` store float32 values without zeros. `.npy` is for dense arrays.
 
     Examples
     --------
@@ -144,56 +146,56 @@ def write_matrix(path: StrPath, matrix: ArrayLike | Sparse) -> None:
     Got a sparse csr_array instead. Write it as .npz.
     """
     file = Path(path)
-    kind = _kind(file)
-    if kind == ".npy":
+    suffix = _check_format(file)
+    if suffix == ".npy":
         if sp.issparse(matrix):
             raise InvalidParameter(
                 "The 'matrix' parameter must be dense for a .npy file. "
                 f"Got a sparse {type(matrix).__name__} instead. Write it as .npz."
             )
         dense = as_array(matrix, "matrix")
-        write_vectors(file, _real_dense(dense, "The 'matrix' parameter", InvalidParameter))
+        write_vectors(file, _check_dense(dense, "The 'matrix' parameter", InvalidParameter))
         return
-    sparse = _given(matrix, "matrix")
-    if kind == ".npz":
+    sparse = _check_matrix(matrix, "matrix")
+    if suffix == ".npz":
         sp.save_npz(file, sparse)
         return
-    with _created(file) as out:
+    with _open_output(file) as out:
         out.write(b"%d %d\n" % sparse.shape)
-        for pairs in _lines(sparse, b" ", True):
+        for pairs in _format_rows(sparse, b" ", True):
             out.write(b"%s\n" % pairs)
 
 
-def _given(x: Any, name: str) -> Sparse:
+def _check_matrix(x: Any, name: str) -> Sparse:
     matrix = x if sp.issparse(x) else as_array(x, name)
-    return _real_sparse(matrix, f"The '{name}' parameter", InvalidParameter)
+    return _check_sparse(matrix, f"The '{name}' parameter", InvalidParameter)
 
 
-def _kind(file: Path) -> str:
-    kind = "".join(file.suffixes[-2:]) if file.suffix == ".gz" else file.suffix
-    return check_choice("extension of the path", kind, (".txt", ".txt.gz", ".npz", ".npy"))
+def _check_format(file: Path) -> str:
+    suffix = "".join(file.suffixes[-2:]) if file.suffix == ".gz" else file.suffix
+    return check_choice("extension of the path", suffix, (".txt", ".txt.gz", ".npz", ".npy"))
 
 
-def _created(file: Path) -> IO[bytes]:
+def _open_output(file: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(file, "wb") if file.suffix == ".gz" else file.open("wb"))
 
 
-def _csr(
+def _make_csr(
     values: NDArray[np.float32],
     columns: NDArray[np.int32],
     counts: NDArray[np.int64],
     shape: tuple[int, int],
 ) -> Sparse:
     starts = np.concatenate([[0], np.cumsum(counts)])
-    # SciPy widens the columns to the type of the starts.
+    # SciPy would widen the columns to the type of the starts.
     if len(columns) <= np.iinfo(columns.dtype).max:
         starts = starts.astype(columns.dtype)
     return sp.csr_array((values, columns, starts), shape=shape)
 
 
 def _pairs_to_csr(file: Path, parsed: Parsed, shape: tuple[int, int]) -> Sparse:
-    """Return the pairs as a sparse array with sorted columns; no row may name a column twice."""
-    matrix = _csr(parsed.values, parsed.columns, parsed.pair_counts, shape)
+    """Return the parsed pairs as a CSR with sorted columns. No row may have a column twice."""
+    matrix = _make_csr(parsed.values, parsed.columns, parsed.pair_counts, shape)
     matrix.sort_indices()
     again = matrix.indices[1:] == matrix.indices[:-1]
     firsts = matrix.indptr[1:-1]
@@ -201,7 +203,7 @@ def _pairs_to_csr(file: Path, parsed: Parsed, shape: tuple[int, int]) -> Sparse:
     if again.any():
         entry = int(np.argmax(again))
         raise FormatError(
-            f"{file}, line {_row_of(matrix.indptr, entry) + 2}: must not name a column twice. "
+            f"{file}, line {_find_row(matrix.indptr, entry) + 2}: must not name a column twice. "
             f"Got column {matrix.indices[entry]} twice instead. Keep one of the values."
         )
     matrix.eliminate_zeros()
@@ -209,21 +211,21 @@ def _pairs_to_csr(file: Path, parsed: Parsed, shape: tuple[int, int]) -> Sparse:
 
 
 def _read_npz(file: Path) -> Sparse:
-    with opened(file) as stream:
+    with open_input(file) as stream:
         try:
             matrix = sp.load_npz(stream)
         except (ValueError, KeyError, TypeError, NotImplementedError) as error:
             raise FormatError(
-                f"{file} must be a sparse matrix as of scipy.sparse.save_npz. It cannot be read: "
-                f"{error}. Write it anew, or as .npy if it is dense."
+                f"{file} must be a sparse matrix written by scipy.sparse.save_npz. It cannot be "
+                f"read: {error}. Write it again, or as .npy if it is dense."
             ) from error
-    return _real_sparse(matrix, str(file), FormatError)
+    return _check_sparse(matrix, str(file), FormatError)
 
 
-def _real_sparse(x: Any, what: str, error: type[IrliError]) -> Sparse:
-    """Return `x` as a sparse array of finite float32, sorted and without zeros, or raise."""
+def _check_sparse(x: Any, what: str, error: type[IrliError]) -> Sparse:
+    """Return `x` as a CSR of finite float32, sorted and without zeros, or raise `error`."""
     if isinstance(x, np.ndarray):
-        return sp.csr_array(_real_dense(x, what, error))
+        return sp.csr_array(_check_dense(x, what, error))
     _check_real(x, what, error)
     check_sparse_format(x, what, error)  # before SciPy follows its indices
     with np.errstate(over="ignore"):
@@ -234,7 +236,7 @@ def _real_sparse(x: Any, what: str, error: type[IrliError]) -> Sparse:
     return matrix
 
 
-def _real_dense(x: NDArray[Any], what: str, error: type[IrliError]) -> NDArray[np.float32]:
+def _check_dense(x: NDArray[Any], what: str, error: type[IrliError]) -> NDArray[np.float32]:
     _check_real(x, what, error)
     with np.errstate(over="ignore"):
         dense = np.asanyarray(x, dtype=np.float32, order="C")
@@ -258,17 +260,17 @@ def _check_finite(
         entry = int(np.argmin(finite))
         raise error(
             f"{what} must hold finite numbers (within float32). Got {values[entry]} in row "
-            f"{_row_of(starts, entry)} instead. Drop or repair such rows."
+            f"{_find_row(starts, entry)} instead. Drop or repair such rows."
         )
 
 
-def _row_of(starts: NDArray[Any], entry: int) -> int:
-    """Return the row of an entry, where each row begins at one of `starts`."""
+def _find_row(starts: NDArray[Any], entry: int) -> int:
+    """Return the row of an entry, given where each row starts."""
     return int(np.searchsorted(starts, entry, side="right")) - 1
 
 
-def _lines(matrix: Sparse, between: bytes, with_values: bool) -> Iterator[bytes]:
-    """Yield the text of each row: its columns, and their values where wanted."""
+def _format_rows(matrix: Sparse, between: bytes, with_values: bool) -> Iterator[bytes]:
+    """Yield the text of each row: its columns, and with `with_values` their values."""
     for start in range(0, matrix.shape[0], _ROWS):
         starts = matrix.indptr[start : start + _ROWS + 1]
         block = slice(starts[0], starts[-1])

@@ -1,4 +1,4 @@
-"""New labels without learning anew: each goes to the bucket that its rows are routed to."""
+"""Add labels to a learned index: place them in buckets and extend the ranker, no retraining."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from irli.learning.partition import Partition, assign_bounded, bucket_capacity
 from irli.learning.repetition import Repetition
 
 _BLOCK = 2048  # rows routed at once
-_CHOICES = 32  # buckets that a new label looks at first
-_OTHERS = 2000  # rows that a new label is trained against, at most
+_CHOICES = 32  # best buckets of a new label that are tried first
+_NEGATIVES = 2000  # rows that serve as negatives of the new labels, at most
 
 
 def add_to_partitions(
     repetitions: list[Repetition], rows: Rows, labels: Sparse, recipe: Recipe
 ) -> list[Repetition]:
-    """Return the repetitions with new labels (n, m) of the rows in their buckets."""
+    """Return the repetitions with the m new labels, a CSR (n, m), placed in their buckets."""
     if labels.shape[1] == 0:
         return repetitions
     routed = as_sparse(hash_features(rows, recipe))
@@ -35,12 +35,14 @@ def add_to_partitions(
 def place_labels(
     router: Router, partition: Partition, rows: Sparse, labels: Sparse, recipe: Recipe
 ) -> Partition:
-    """Return the partition with new labels in it, within its bound.
+    """Return the partition with new labels in the buckets to which their rows are routed.
+
+    No bucket exceeds its capacity. A label whose best bucket is full takes the next best with room.
 
     Parameters
     ----------
     rows : CSR of shape (n, d)
-        As the routers see them.
+        With the routers' features: see `hash_features`.
     labels : CSR of shape (n, m)
         Which of the m new labels each row carries.
     """
@@ -60,8 +62,10 @@ def place_labels(
 
     loads = partition.loads()
     entries = int(loads.sum()) + labels.shape[1]
-    most = bucket_capacity(entries, partition.buckets, recipe.slack)
-    chosen = assign_bounded(rank, labels.shape[1], most, min(_CHOICES, partition.buckets), loads)
+    capacity = bucket_capacity(entries, partition.buckets, recipe.slack)
+    chosen = assign_bounded(
+        rank, labels.shape[1], capacity, min(_CHOICES, partition.buckets), loads
+    )
     width = partition.assignment.shape[1]
     more = np.full((labels.shape[1], width), -1, dtype=np.int32)
     more[:, 0] = chosen
@@ -69,24 +73,26 @@ def place_labels(
 
 
 def join_rankers(old: Ranker, new: Ranker) -> Ranker:
-    """Return a ranker of the labels of both, those of `new` behind those of `old`."""
+    """Return a ranker with the labels of both: first those of `old`, then those of `new`."""
     both = sp.csr_array(sp.hstack([old.matrix(), new.matrix()], format="csr"))
     return Ranker.pack(both, np.concatenate([old.bias, new.bias]))
 
 
 def train_new_labels(rows: Sparse, labels: Sparse, threads: int) -> Ranker:
-    """Train the classifiers of new labels against rows that do not carry them."""
+    """Train the classifiers of new labels, with rows that do not carry them as negatives."""
     count, new = labels.shape
-    some = np.random.default_rng(0).permutation(count)[:_OTHERS]
+    sampled = np.random.default_rng(0).permutation(count)[:_NEGATIVES]
     length = np.zeros(count, dtype=np.int64)
-    length[some] = new
-    columns = np.tile(np.arange(new, dtype=np.int32), len(some))
+    length[sampled] = new
+    columns = np.tile(np.arange(new, dtype=np.int32), len(sampled))
     ones = np.ones(len(columns), dtype=np.float32)
-    others = sp.csr_array((ones, columns, np.concatenate([[0], np.cumsum(length)])), labels.shape)
+    negatives = sp.csr_array(
+        (ones, columns, np.concatenate([[0], np.cumsum(length)])), labels.shape
+    )
     return train_ranker(
         rows,
         labels,
-        others,
+        negatives,
         cost=COST,
         importance=np.ones(new, dtype=np.float32),
         prune=LEAST_PRUNE,

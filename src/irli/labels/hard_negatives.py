@@ -1,8 +1,8 @@
-"""Near rows: the labels of the training rows that are most like a row, as lessons for the ranker.
+"""Hard negatives for the ranker: the labels of the nearest training rows of each row.
 
-Where rows carry many labels, what near rows carry is easily taken for a row's own. Rows are
-compared through their postings by feature, without the commonest features: these take the most time
-and tell the least.
+If rows carry many labels, the labels of near rows are easily mistaken for a row's own. Near rows
+are found with an inverted index from features to rows. The most common features are left out: they
+take the most time and say the least.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from irli.base.threads import run_all
 from irli.base.types import Sparse
 from irli.engine.postings import Postings, QueryRows, vote_near_rows
 
-_READ = 20_000  # postings that a row reads on average, at most
-_BLOCK = 1024
+_READ = 20_000  # postings read per row on average, at most
+_BLOCK = 1024  # rows compared at once
 
 
 def find_near_labels(
     rows: Sparse, labels: Sparse, among: NDArray[np.int64], threads: int = 1
 ) -> Sparse:
-    """Return which labels the nearest rows of each row carry (n, L), by cosine.
+    """Return the labels of the nearest rows, by cosine, of each row: a CSR of shape (n, L).
 
     Parameters
     ----------
     rows : CSR of shape (n, D)
     labels : CSR of shape (n, L)
     among : int64 array
-        The rows that may be near; a row is not near to itself.
+        The rows that count as neighbours. A row is never its own neighbour.
 
     Examples
     --------
@@ -44,25 +44,25 @@ def find_near_labels(
            [0, 0]], dtype=int8)
     """
     n, count = labels.shape
-    own = np.full(n, -1, dtype=np.int64)
-    own[among] = np.arange(len(among))
-    asked = QueryRows(rows.indptr, rows.indices, rows.data, own)
+    position = np.full(n, -1, dtype=np.int64)
+    position[among] = np.arange(len(among))
+    queries = QueryRows(rows.indptr, rows.indices, rows.data, position)
     kept = labels[among]
-    known = Postings(*_make_postings(rows[among]), kept.indptr, kept.indices)
+    postings = Postings(*_make_postings(rows[among]), kept.indptr, kept.indices)
     found: list[Any] = [None] * -(-n // _BLOCK)
 
-    def block(number: int) -> None:
+    def vote_block(number: int) -> None:
         first = number * _BLOCK
-        found[number] = vote_near_rows(first, min(first + _BLOCK, n), asked, known, count)
+        found[number] = vote_near_rows(first, min(first + _BLOCK, n), queries, postings, count)
 
-    run_all([partial(block, number) for number in range(len(found))], threads)
+    run_all([partial(vote_block, number) for number in range(len(found))], threads)
     sizes, chosen = (np.concatenate(part) for part in zip(*found, strict=True))
     ones = np.ones(len(chosen), dtype=np.int8)
     return sp.csr_array((ones, chosen, np.concatenate([[0], np.cumsum(sizes)])), shape=(n, count))
 
 
 def _make_postings(rows: Sparse) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-    """Return rows (n, D) of length 1 by feature: where each starts, the rows and the values."""
+    """Return the postings of rows scaled to unit length: starts (D + 1,), rows and values."""
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     length = np.sqrt(np.bincount(row, weights=rows.data**2, minlength=rows.shape[0]))
     values = (rows.data / np.where(length > 0, length, 1)[row]).astype(np.float32)
@@ -73,7 +73,7 @@ def _make_postings(rows: Sparse) -> tuple[NDArray[Any], NDArray[Any], NDArray[np
 
 
 def _find_rare_features(rows: Sparse) -> NDArray[np.bool_]:
-    """Return which features (D,) are rare enough to be read."""
+    """Return a mask (D,) of the features that are rare enough to be read."""
     count = np.bincount(rows.indices, minlength=rows.shape[1]).astype(np.float64)
     order = np.argsort(count, kind="stable")
     read = np.cumsum(count[order] ** 2) / max(rows.shape[0], 1)

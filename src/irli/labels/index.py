@@ -1,4 +1,4 @@
-"""LabelIndex: labels without vectors, learned from rows of features, ranked by learned scores."""
+"""LabelIndex, the public class: fit, refit, add_labels, predict (rows or texts), save and load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import as_labels, as_rows, check_bool, check_int, check_names
-from irli.base.folder import LABELS, Folder, read_folder, write_folder
+from irli.base.folder import LABELS, Folder, write_folder
+from irli.base.index import SavedIndex
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -37,39 +38,40 @@ log = logging.getLogger(__name__)
 class Prediction(NamedTuple):
     """Scores and labels, best first.
 
-    With a ranker the scores are log-odds, fitted on held-out rows: above 0, more likely than not.
+    With a ranker, scores are log-odds, calibrated on held-out rows. Above 0, a label is more likely
+    than not.
     """
 
     scores: NDArray[np.float32]
     labels: NDArray[np.int64]
 
 
-class LabelIndex:
+class LabelIndex(SavedIndex):
     """Extreme multi-label classification with learned, balanced buckets of labels.
 
-    It also serves retrieval from a query log whose items have no vectors: rows are the queries,
-    labels the items that they wanted.
+    It also learns retrieval from a query log whose items have no vectors. The rows are then the
+    queries, and the labels the items that were relevant to them.
 
     Parameters
     ----------
     recipe : str or Recipe
         How to learn: "labels", "paper-labels", or one made with `irli.recipe`.
     ranker : bool, optional
-        Whether linear classifiers order what the index finds; by default, if that is better on
-        held-out rows.
+        Whether linear classifiers rerank the labels that the index finds. By default they do if
+        that is better on held-out rows.
 
     Attributes
     ----------
     names : Names or None
-        What the labels are called, if `fit` was told.
+        The names of the labels, if `fit` was given any.
     vectorizer : Vectorizer or None
-        What turns texts into rows, after `fit_text`.
+        Turns texts into rows of features. It is set by `fit_text`.
     rows : int
-        How many rows it has learned from.
+        The number of rows that the index has learned from.
     counts : int array of shape (L,)
-        How many of them carry each label.
+        The number of these rows that carry each label.
     history : list of dict
-        How learning went.
+        Loss, recall and loads after each re-partition of each repetition.
 
     Examples
     --------
@@ -106,17 +108,17 @@ class LabelIndex:
         Parameters
         ----------
         X : array_like or sparse array of shape (n, d)
-            Features. Sparse rows stay sparse, whatever their width.
+            Features. Sparse rows stay sparse, however many features there are.
         Y : sparse array of shape (n, L)
-            Not zero where a row carries a label. Rows without labels are left out.
+            Nonzero where a row carries a label. Rows without labels are not used.
         names : iterable of str, optional
-            What the L labels are called.
+            Names of the L labels.
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
         check_names(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
-        load_runs(run.device)  # says what is missing before any work is done
+        load_runs(run.device)  # fails early if torch or the device is missing
         rows = as_rows(X)
         labels = as_labels(Y, rows.shape[0])
         named = None if names is None else Names.of([])
@@ -134,7 +136,7 @@ class LabelIndex:
     def fit_text(
         self, texts: Sequence[str], labels: Sequence[Sequence[str]], **options: Any
     ) -> LabelIndex:
-        """Learn which labels the texts carry; the words of the texts become the features.
+        """Learn which labels the texts carry. The features are the words of the texts.
 
         Parameters
         ----------
@@ -166,21 +168,21 @@ class LabelIndex:
         epochs: int = 2,
         **options: Unpack[LearnArguments],
     ) -> LabelIndex:
-        """Go on learning with rows that have changed, from where the index is now.
+        """Continue learning on changed rows, starting from the current index.
 
-        Held-out rows are ones that the routers have never learned from: new ones, and those that
-        were held out before. If there are too few of them, known rows are held out, and what is
-        chosen on them trusts the routers a little too much.
+        Rows that the routers have never seen are held out: new rows, and those held out before. If
+        there are too few of them, seen rows are held out, and what is tuned on these trusts the
+        routers a little too much.
 
         Parameters
         ----------
         X, Y : as for `fit`
-            All rows that the index shall know, old and new: the ranker is trained anew on them. `Y`
-            has a column for each label that the index has; further columns are new labels.
+            All rows, old and new. The ranker is trained again on all of them. `Y` has a column for
+            each label of the index; further columns are new labels.
         names : iterable of str
-            What the new labels are called, if the others have names.
+            Names of the new labels, if the others have names.
         epochs : int
-            How long the routers train.
+            Training epochs of the routers.
         **options
             As for `fit`.
         """
@@ -216,16 +218,16 @@ class LabelIndex:
         names: Iterable[str] | None = None,
         threads: int | None = None,
     ) -> LabelIndex:
-        """Add labels without learning anew: each goes to the buckets that its rows are routed to.
+        """Add labels without retraining: each goes to the buckets to which its rows are routed.
 
         Parameters
         ----------
         X : array_like or sparse array of shape (n, d)
-            Rows that carry the new labels. Others among them teach the ranker what does not.
+            Rows that carry the new labels. Further rows serve the ranker as negatives.
         Y : sparse array of shape (n, m)
-            Which of the m new labels each row carries. They become the labels from len(index) on.
+            Which of the m new labels each row carries. They are numbered from len(index) up.
         names : iterable of str
-            What the new labels are called, if the others have names.
+            Names of the new labels, if the others have names.
         """
         layout = self._fitted().layout
         rows = as_rows(X, self._dim)
@@ -259,24 +261,24 @@ class LabelIndex:
         threads: int | None = None,
         **parameters: Unpack[PredictArguments],
     ) -> Prediction:
-        """Return the k best labels of each row: Algorithm 2.
+        """Return the k best labels of each row (Algorithm 2 of the paper).
 
         Parameters
         ----------
         X : array_like or sparse array of shape (n, d), or (d,) for a single row
         ranker : bool
-            False: the index alone.
+            False returns what the index finds, without reranking.
         threads : int
-            -1 for every core.
+            -1 uses every core.
         **parameters
-            probes, candidates, score: see `LabelParameters`. What is not given is as `fit` chose it
-            on held-out rows.
+            probes, candidates, score: see `LabelParameters`. Those left out have the values that
+            `fit` chose on held-out rows.
 
         Returns
         -------
         Prediction
-            `scores` and `labels` of shape (n, k), or (k,) for a single row. Where fewer than k
-            labels are found, the rest is -1.
+            `scores` and `labels` of shape (n, k), or (k,) for a single row. If fewer than k labels
+            are found, the other columns have label -1.
         """
         predictor = self._fitted()
         k = check_int("k", k, at_least=1, owner="predict")
@@ -305,29 +307,27 @@ class LabelIndex:
         **options
             As for `predict`.
         """
-        vectorizer, names = self._text()
+        vectorizer, names = self._get_text_model()
         return name_labels(*self.predict(vectorizer.transform(texts), k, **options), names)
 
     def features(self, texts: Sequence[str]) -> Sparse:
-        """Return texts as rows of the features that `fit_text` learned from."""
-        return self._text()[0].transform(texts)
+        """Return texts as rows of features, in the way of `fit_text`."""
+        return self._get_text_model()[0].transform(texts)
 
-    def _text(self) -> tuple[Vectorizer, Names]:
+    def _get_text_model(self) -> tuple[Vectorizer, Names]:
         self._fitted()
         if self.vectorizer is None or self.names is None:
             raise NotFitted(
-                "This LabelIndex was fitted on rows of features and cannot read texts. Make the "
-                "same features of them and call predict, or fit it with fit_text(texts, labels)."
+                "This LabelIndex was fitted on rows of features and cannot read texts. Turn them "
+                "into rows of the same features and call predict, or fit the index with "
+                "fit_text(texts, labels)."
             )
         return self.vectorizer, self.names
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- inspecting ----------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._fitted().layout.prior)
-
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
 
     def __repr__(self) -> str:
         if self._predictor is None:
@@ -340,11 +340,11 @@ class LabelIndex:
         )
 
     def loads(self) -> list[NDArray[np.int64]]:
-        """Return the loads of the buckets, an array of shape (B,) for each repetition."""
+        """Return how many labels each bucket holds: an array of shape (B,) for each repetition."""
         return list(np.diff(self._fitted().layout.offsets, axis=1))
 
     def stats(self) -> dict[str, Any]:
-        """Return sizes, settings and bytes as plain values."""
+        """Return sizes, settings and memory in bytes as plain values."""
         layout = self._fitted().layout
         repetitions, buckets = layout.bias.shape
         return {
@@ -373,7 +373,7 @@ class LabelIndex:
     # --- files ---------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
-        """Write the index folder `path`, replacing an index that is there already."""
+        """Write the index folder `path`. An index that is there already is replaced."""
         contents = LabelContents(
             recipe=self.recipe,
             model=LabelModel(self._fitted().layout, self.defaults, self.calibration),
@@ -389,13 +389,8 @@ class LabelIndex:
         write_folder(path, pack_labels(contents))
 
     @classmethod
-    def load(cls, path: StrPath, *, mmap: bool = True, verify: bool = True) -> LabelIndex:
-        """Open the index folder `path`; `irli.load` opens any kind and says what the rest means."""
-        return cls.from_folder(read_folder(path, mmap=mmap, verify=verify))
-
-    @classmethod
     def from_folder(cls, folder: Folder) -> LabelIndex:
-        """Make the index that a folder in memory holds."""
+        """Return the index that a folder in memory holds."""
         contents = unpack_labels(folder)
         index = cls(contents.recipe, ranker=contents.want_ranker)
         index._set(contents)
@@ -411,7 +406,7 @@ def complete_labels(
     want_ranker: bool | None,
     threads: int,
 ) -> LabelContents:
-    """Assemble and tune what was learned from the rows (n, d) and their labels (n, L)."""
+    """Run the last two phases, assemble and tune, on rows (n, d) with labels (n, L)."""
     counts = count_labels(labels)
     layout = assemble_labels(repetitions, counts)
     model = tune_labels(layout, rows, labels, made.split, recipe, want_ranker, threads)

@@ -1,11 +1,12 @@
-"""How good the labels are that were found for instances of an extreme multi-label problem.
+"""Metrics of multi-label predictions: P@k, PSP@k, nDCG@k, recall, and inverse propensities.
 
-All measures take `found`, the labels found for each instance, best first and padded with -1, and
-`truth`, the labels that it has. A label counts once, however often it was found. A row of `found`
-that is shorter than k is taken to be padded.
+All metrics take `found` and `truth`. `found` is an int array of shape (n, at least 1): the labels
+found for each instance, best first, padded with -1. `truth` is a sparse array of shape (n, L): the
+labels of each instance. A label that is found twice counts once. Rows of `found` shorter than k
+count as padded.
 
-The conventions are those of pyxclib, the tool of the Extreme Classification Repository, except
-where a measure says otherwise.
+The conventions are those of pyxclib, the tool of the Extreme Classification Repository, unless a
+metric says otherwise.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from irli.base.checks import as_array, check_float, check_int
+from irli.base.checks import as_array, check_float, check_int, check_padded_range
 from irli.base.types import Sparse
 from irli.errors import InvalidParameter
 
 
 class _Answers(NamedTuple):
-    """What was found, compared with the truth."""
+    """Found labels, compared with the truth."""
 
     found: NDArray[np.int64]  # (n, width)
-    hits: NDArray[np.bool_]  # (n, width): found for the first time, and true
+    hits: NDArray[np.bool_]  # (n, width): true labels, at their first place
     truth: Sparse  # (n, L), sorted, without zeros
     wanted: NDArray[np.int64]  # (n,): how many labels each instance has
 
@@ -34,13 +35,8 @@ class _Answers(NamedTuple):
 def precision(found: ArrayLike, truth: Sparse, k: int) -> float:
     """Precision@k: the share of the first `k` places that hold true labels.
 
-    Averaged over all instances: those without labels count as 0, and those with fewer than k labels
-    cannot reach 1.
-
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
+    It is the mean over all instances. Those without labels count as 0. Those with fewer than k
+    labels cannot reach 1.
 
     Examples
     --------
@@ -48,19 +44,14 @@ def precision(found: ArrayLike, truth: Sparse, k: int) -> float:
     >>> precision([[2, 3], [1, -1]], truth, k=2)
     0.5
     """
-    return _precision(_compare(found, truth), _depth(k))
+    return _compute_precision(_compare(found, truth), _check_k(k))
 
 
 def precision_of_possible(found: ArrayLike, truth: Sparse, k: int) -> float:
-    """Hits among the first `k` as a share of the min(k, |y|) that an instance could have.
+    """Hits among the first `k`, divided by the min(k, |y|) hits that are possible.
 
-    This is not precision@k, although some papers call it so: it is never lower and flatters
-    instances with few labels, where one hit may count as 1. Instances without labels are skipped.
-
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
+    Some papers call this precision@k, which it is not. It is never lower, and it flatters instances
+    with few labels: with one label, one hit counts as 1. Instances without labels are skipped.
 
     Examples
     --------
@@ -68,19 +59,15 @@ def precision_of_possible(found: ArrayLike, truth: Sparse, k: int) -> float:
     >>> precision_of_possible([[2, 3], [1, -1]], truth, k=2)
     0.75
     """
-    answers, k = _compare(found, truth), _depth(k)
-    return _mean_share(answers, k, np.minimum(answers.wanted, k))
+    answers, k = _compare(found, truth), _check_k(k)
+    return _compute_mean_share(answers, k, np.minimum(answers.wanted, k))
 
 
 def recall(found: ArrayLike, truth: Sparse, k: int) -> float:
-    """Share of an instance's labels that are among the first `k`, averaged over those with labels.
+    """Recall@k: the share of an instance's labels that are among the first `k`.
 
-    Unlike in pyxclib, instances without labels are skipped: there is nothing to recall.
-
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
+    It is the mean over instances with labels. Others have nothing to recall and are skipped, unlike
+    in pyxclib.
 
     Examples
     --------
@@ -89,19 +76,15 @@ def recall(found: ArrayLike, truth: Sparse, k: int) -> float:
     0.75
     """
     answers = _compare(found, truth)
-    return _mean_share(answers, _depth(k), answers.wanted)
+    return _compute_mean_share(answers, _check_k(k), answers.wanted)
 
 
 def ndcg(found: ArrayLike, truth: Sparse, k: int) -> float:
-    """Discounted gain of the first `k` places as a share of the best that an instance allows.
+    """nDCG@k: the discounted gain of the first `k` places, divided by the largest possible one.
 
-    A hit in place j, from 1, gains 1 / log2(j + 1); the best is to hit with all of the first
-    min(k, |y|). Averaged over all instances: those without labels count as 0, as in pyxclib.
-
-    Parameters
-    ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
+    A hit in place j, from 1 up, gains 1 / log2(j + 1). The gain is largest if the first min(k, |y|)
+    places are all hits. The mean is over all instances: those without labels count as 0, as in
+    pyxclib.
 
     Examples
     --------
@@ -109,30 +92,31 @@ def ndcg(found: ArrayLike, truth: Sparse, k: int) -> float:
     >>> ndcg([[2, 3], [0, -1]], truth, k=2)
     0.5
     """
-    return _ndcg(_compare(found, truth), _depth(k))
+    return _compute_ndcg(_compare(found, truth), _check_k(k))
 
 
 def inverse_propensity(
     train_labels: Sparse, a: float = 0.55, b: float = 1.5
 ) -> NDArray[np.float64]:
-    """Weights of labels, shape (L,): the rarer in training, the more a hit is worth.
+    """Weights of labels (L,): a hit is worth more if the label is rare in training.
 
-    1 + C * (n_l + b) ** -a with C = (ln N - 1) * (b + 1) ** a, for a label on n_l of N instances
-    (Jain, Prabhu, Varma 2016).
+    The weight is 1 + C * (n_l + b) ** -a with C = (ln N - 1) * (b + 1) ** a, for a label of n_l
+    among N instances (Jain, Prabhu, Varma 2016).
 
     Parameters
     ----------
     train_labels : sparse array of shape (N, L)
-        At least three instances, or else rare labels would weigh less than frequent ones.
+        At least three instances. With fewer, rare labels would weigh less than frequent ones.
     a, b : float
-        As customary: 0.5, 0.4 for the sets from Wikipedia; 0.6, 2.6 from Amazon; or the defaults.
+        Usually 0.5 and 0.4 for data from Wikipedia, 0.6 and 2.6 for data from Amazon, and the
+        defaults for other data.
 
     Examples
     --------
     >>> inverse_propensity(sp.csr_array([[1, 0], [1, 1], [1, 0], [1, 0]]))
     array([1.25037208, 1.38629436])
     """
-    labels = _canonical(train_labels, "train_labels")
+    labels = _canonicalize(train_labels, "train_labels")
     counts = np.bincount(labels.indices, minlength=labels.shape[1])
     return inverse_propensity_of_counts(counts, labels.shape[0], a, b)
 
@@ -140,14 +124,14 @@ def inverse_propensity(
 def inverse_propensity_of_counts(
     counts: NDArray[np.int64], rows: int, a: float = 0.55, b: float = 1.5
 ) -> NDArray[np.float64]:
-    """The weights of `inverse_propensity` where only counts are known.
+    """The weights of `inverse_propensity`, from counts alone.
 
     Parameters
     ----------
     counts : int array of shape (L,)
-        How many training instances have each label.
+        The number of training instances of each label.
     rows : int
-        How many training instances there are.
+        The number of training instances.
 
     Examples
     --------
@@ -163,8 +147,8 @@ def inverse_propensity_of_counts(
         )
     if b == 0 and not np.all(counts):
         raise InvalidParameter(
-            "The 'b' parameter of inverse_propensity must be above 0 where labels are not on any "
-            "training instance. Got 0 instead. Use 1.5."
+            "The 'b' parameter of inverse_propensity must be above 0 if some label has no training "
+            "instance. Got 0 instead. Use 1.5."
         )
     weights: NDArray[np.float64] = 1 + (np.log(rows) - 1) * (b + 1) ** a * (counts + b) ** -a
     return weights
@@ -173,14 +157,12 @@ def inverse_propensity_of_counts(
 def propensity_scored_precision(
     found: ArrayLike, truth: Sparse, weights: ArrayLike, k: int
 ) -> float:
-    """Precision@k with hits weighted by label, as a share of the best that the truth allows.
+    """PSP@k: precision@k with hits weighted by label, divided by the largest possible value.
 
-    The mean over all instances divided by the mean of their best values: a ratio of means.
+    It is a ratio of means: the mean over all instances, divided by the mean of their best values.
 
     Parameters
     ----------
-    found : int array of shape (n, at least 1)
-    truth : sparse array of shape (n, L)
     weights : array of shape (L,)
         See `inverse_propensity`.
 
@@ -190,7 +172,9 @@ def propensity_scored_precision(
     >>> propensity_scored_precision([[1], [2]], truth, weights=[6, 2, 2], k=1)
     0.5
     """
-    return _propensity_scored(_compare(found, truth), as_array(weights, "weights"), _depth(k))
+    return _compute_propensity_scored(
+        _compare(found, truth), as_array(weights, "weights"), _check_k(k)
+    )
 
 
 def evaluate(
@@ -201,14 +185,14 @@ def evaluate(
     a: float = 0.55,
     b: float = 1.5,
 ) -> dict[str, float]:
-    """Return P@k and nDCG@k for each of `ks`, and the recall of all that was found.
+    """Return P@k and nDCG@k for each of `ks`, and the recall of all labels found.
 
     Parameters
     ----------
     found : int array of shape (n, width)
     truth : sparse array of shape (n, L)
     train_labels : sparse array of shape (N, L), optional
-        Adds PSP@k, see `inverse_propensity`, also for `a` and `b`.
+        If given, PSP@k is returned too. `inverse_propensity` says what `a` and `b` mean.
 
     Examples
     --------
@@ -217,38 +201,38 @@ def evaluate(
     {'P@1': 1.0, 'nDCG@1': 1.0, 'recall@3': 1.0}
     """
     answers = _compare(found, truth)
-    depths = [_depth(k) for k in ks]
-    scores = {f"P@{k}": _precision(answers, k) for k in depths}
-    scores |= {f"nDCG@{k}": _ndcg(answers, k) for k in depths}
+    depths = [_check_k(k) for k in ks]
+    scores = {f"P@{k}": _compute_precision(answers, k) for k in depths}
+    scores |= {f"nDCG@{k}": _compute_ndcg(answers, k) for k in depths}
     if train_labels is not None:
         weights = inverse_propensity(train_labels, a, b)
-        scores |= {f"PSP@{k}": _propensity_scored(answers, weights, k) for k in depths}
+        scores |= {f"PSP@{k}": _compute_propensity_scored(answers, weights, k) for k in depths}
     width = answers.found.shape[1]
-    scores[f"recall@{width}"] = _mean_share(answers, width, answers.wanted)
+    scores[f"recall@{width}"] = _compute_mean_share(answers, width, answers.wanted)
     return scores
 
 
-def _precision(answers: _Answers, k: int) -> float:
+def _compute_precision(answers: _Answers, k: int) -> float:
     return float(answers.hits[:, :k].sum() / (len(answers.hits) * k))
 
 
-def _mean_share(answers: _Answers, k: int, possible: NDArray[np.int64]) -> float:
-    """Mean of the hits among the first `k` over the `possible` ones, where there are any."""
+def _compute_mean_share(answers: _Answers, k: int, possible: NDArray[np.int64]) -> float:
+    """Return the mean of hits among the first `k` / `possible`, over instances with labels."""
     some = answers.wanted > 0
     if not some.any():
-        raise _no_labels()
+        raise _no_labels_error()
     return float((answers.hits[some, :k].sum(axis=1) / possible[some]).mean())
 
 
-def _ndcg(answers: _Answers, k: int) -> float:
+def _compute_ndcg(answers: _Answers, k: int) -> float:
     gains = 1 / np.log2(np.arange(k) + 2)
     hits = answers.hits[:, :k]
-    # An instance without labels has no hits: whatever it is divided by, it counts as 0.
+    # An instance without labels has no hits and counts as 0, whatever it is divided by.
     best = np.cumsum(gains)[np.clip(answers.wanted, 1, k) - 1]
     return float((hits @ gains[: hits.shape[1]] / best).mean())
 
 
-def _propensity_scored(answers: _Answers, weights: NDArray[Any], k: int) -> float:
+def _compute_propensity_scored(answers: _Answers, weights: NDArray[Any], k: int) -> float:
     truth = answers.truth
     if weights.shape != (truth.shape[1],):
         raise InvalidParameter(
@@ -256,22 +240,22 @@ def _propensity_scored(answers: _Answers, weights: NDArray[Any], k: int) -> floa
             f"Got shape {weights.shape} instead. Compute them from training labels of that width."
         )
     if truth.nnz == 0:
-        raise _no_labels()
+        raise _no_labels_error()
     gained = weights[answers.found[:, :k][answers.hits[:, :k]]].sum()
-    # The heaviest k labels of each row: sorted by row, then by weight, they come first.
+    # Sorted by row, then by weight, the k heaviest labels of each row come first.
     values = weights[truth.indices]
-    rows = _row_of_entries(truth)
+    rows = _expand_rows(truth)
     order = np.lexsort((-values, rows))
     place = np.arange(truth.nnz) - truth.indptr[rows]
     return float(gained / values[order][place < k].sum())
 
 
 def _compare(found: ArrayLike, truth: Sparse) -> _Answers:
-    true = _canonical(truth, "truth")
+    true = _canonicalize(truth, "truth")
     n, n_labels = true.shape
-    ids = _checked_found(found, n, n_labels)
-    # Each pair of an instance and a label is one number, and those of the truth are sorted.
-    true_keys = _row_of_entries(true) * n_labels + true.indices
+    ids = _check_found(found, n, n_labels)
+    # Each pair of an instance and a label becomes one number. Those of the truth are sorted.
+    true_keys = _expand_rows(true) * n_labels + true.indices
     keys = np.arange(n)[:, None] * n_labels + ids
     place = np.searchsorted(true_keys, keys)
     hits = (ids >= 0) & (place < true.nnz)
@@ -283,8 +267,8 @@ def _compare(found: ArrayLike, truth: Sparse) -> _Answers:
     return _Answers(ids, hits, true, np.diff(true.indptr).astype(np.int64))
 
 
-def _canonical(labels: Any, name: str) -> Sparse:
-    """Return `labels` with sorted entries, none of them twice or 0."""
+def _canonicalize(labels: Any, name: str) -> Sparse:
+    """Return `labels` as a CSR with sorted entries, without duplicates and zeros."""
     sparse = bool(sp.issparse(labels))
     if not sparse or len(labels.shape) != 2:
         got = f"shape {labels.shape}" if sparse else type(labels).__name__
@@ -300,7 +284,7 @@ def _canonical(labels: Any, name: str) -> Sparse:
     return matrix
 
 
-def _checked_found(found: ArrayLike, n: int, n_labels: int) -> NDArray[np.int64]:
+def _check_found(found: ArrayLike, n: int, n_labels: int) -> NDArray[np.int64]:
     ids = as_array(found, "found")
     if ids.ndim != 2 or len(ids) != n or ids.size == 0 or ids.dtype.kind not in "iu":
         raise InvalidParameter(
@@ -308,26 +292,19 @@ def _checked_found(found: ArrayLike, n: int, n_labels: int) -> NDArray[np.int64]
             f"found for each of at least one instance. Got {ids.dtype} of shape {ids.shape} "
             "instead. Pad short rows with -1."
         )
-    wrong = (ids < -1) | (ids >= n_labels)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise InvalidParameter(
-            f"The 'found' parameter must hold labels in the range [0, {n_labels - 1}], or -1 as "
-            f"padding. Got {ids[row, column]} in row {row} instead. "
-            "Pass columns of the truth, not names."
-        )
+    check_padded_range("found", ids, n_labels, "labels", "Pass columns of the truth, not names.")
     return ids.astype(np.int64)
 
 
-def _row_of_entries(matrix: Sparse) -> NDArray[np.int64]:
+def _expand_rows(matrix: Sparse) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
-def _depth(k: int) -> int:
+def _check_k(k: int) -> int:
     return check_int("k", k, at_least=1)
 
 
-def _no_labels() -> InvalidParameter:
+def _no_labels_error() -> InvalidParameter:
     return InvalidParameter(
         "The 'truth' parameter must hold at least one label. "
         "Got none instead. Check how it was loaded."

@@ -1,4 +1,4 @@
-"""Prediction parameters: what a prediction may be told, checked in one place."""
+"""LabelParameters: the arguments of a prediction (probes, candidates, score), checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from irli.base.checks import check_choice, check_int, check_names
 from irli.engine.label_layout import LabelPlan
 from irli.labels.calibration import Calibration
 
-SCORES = ("votes", "probability", "logit", "log-probability")  # in the order of the kernels
+SCORES = ("votes", "probability", "logit", "log-probability")  # the kernels use the position
 
 
 class PredictArguments(TypedDict, total=False):
@@ -22,14 +22,14 @@ class PredictArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LabelParameters:
-    """How to predict. An index keeps one as its defaults, chosen on held-out rows.
+    """How to predict. The defaults of an index are of this class, chosen on held-out rows.
 
     Attributes
     ----------
     probes : int
-        Buckets probed in each repetition (m).
+        Buckets to probe in each repetition (m in the paper).
     candidates : int
-        Labels with the best scores that the ranker puts in order.
+        The number of labels, best score first, that the ranker reranks.
     score : {"votes", "probability", "logit", "log-probability"}
         What a probed bucket adds to the score of its labels.
 
@@ -44,7 +44,7 @@ class LabelParameters:
     score: str = "log-probability"
 
     def replace(self, **given: Unpack[PredictArguments]) -> LabelParameters:
-        """Return the parameters of one call: those given, and these for the rest."""
+        """Return the parameters of one call: the given ones, and these where none is given."""
         check_names(given, PredictArguments.__annotations__, owner="predict")
         probes, candidates, score = given.get("probes"), given.get("candidates"), given.get("score")
         for name, value in (("probes", probes), ("candidates", candidates)):
@@ -57,7 +57,7 @@ class LabelParameters:
         )
 
     def to_plan(self, k: int, calibration: Calibration) -> LabelPlan:
-        """Return the parameters as the kernels take them."""
+        """Return the parameters in the form that the kernels take."""
         return LabelPlan(
             k=k,
             probes=min(self.probes, 2**31 - 1),

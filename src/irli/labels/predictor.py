@@ -1,4 +1,4 @@
-"""Algorithm 2 for labels over an index in memory: batches on threads."""
+"""Predictor: Algorithm 2 for labels on an index in memory, for batches of rows on threads."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Predictor:
         calibration: Calibration = INDEX_ALONE,
         threads: int = 1,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return scores and labels (n, k), best first, -1 where there are fewer.
+        """Return scores and labels (n, k), best first, padded with label -1.
 
-        `routed` are the rows as the routers see them, `ranked` as the ranker does.
+        `routed` are the rows with the routers' features, `ranked` those with the ranker's.
         """
         count = routed.shape[0]
         scores = np.empty((count, k), dtype=np.float32)
@@ -56,7 +56,7 @@ class Predictor:
 def _to_kernel_arrays(
     rows: Sparse,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return a CSR as the kernels take it: always of the same types."""
+    """Return the arrays of a CSR with the types that the kernels are compiled for."""
     return (
         read_only(rows.indptr.astype(np.int64, copy=False)),
         read_only(rows.indices.astype(np.int32, copy=False)),

@@ -1,8 +1,8 @@
-"""What there is to learn from rows with labels, and which rows are held out so that nothing leaks.
+"""Phase 1, make_label_problem: training rows, label profiles, and a held-out split without leaks.
 
-Rows often come in families: versions of one product, packages of one source. Held out at random, a
-row is judged beside its siblings in training, which flatters whatever memorises. So whole groups of
-similar rows are held out.
+Rows often come in families: versions of one product, packages of one source. If rows are held out
+at random, most have near copies in training, and a model that memorises looks better than it is.
+So rows are held out in groups of similar rows.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from irli.learning.problem import Problem
 
 log = logging.getLogger(__name__)
 
-_DIRECTIONS = 128  # of the space in which rows are compared and labels have their profiles
-_GROUP = 8  # rows in a group, at most, unless they are all alike
-_ALIKE = 0.03  # rows nearer than this, of unit length, are the same in other words
-_HELD_SHARE = 0.05
+_DIRECTIONS = 128  # dimensions of embedded rows and of label profiles
+_GROUP = 8  # rows in a group, at most, unless they are near copies
+_ALIKE = 0.03  # rows of unit length within this distance are near copies
+_HELD_SHARE = 0.05  # of the rows
 _HELD_MOST = 2000
-_VALIDATED = 500  # of the held rows, that judge re-partitions
-_WANTED = 10  # labels of such a row, at most
+_VALIDATION_ROWS = 500  # held-out rows that validate re-partitions, at most
+_VALIDATION_LABELS = 10  # labels of each of them, at most
 _MIX, _OTHER_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Split(NamedTuple):
-    """Which rows train, and which are held out to choose by."""
+    """The training rows, and the held-out rows on which everything is tuned."""
 
     train: NDArray[np.int64]
     held: NDArray[np.int64]
 
 
 class LabelProblem(NamedTuple):
-    """What there is to learn, and which rows serve for what."""
+    """A problem to learn, and the split of the rows that it comes from."""
 
     problem: Problem
     split: Split
-    trained: NDArray[np.uint64]  # keys of all rows that the routers will have learned from
+    trained: NDArray[np.uint64]  # keys of all rows that the routers have seen after training
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
@@ -55,7 +55,7 @@ class LabelProblem(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> LabelProblem:
-        """Read what `save` wrote; the problem is mapped."""
+        """Read what `save` wrote. The arrays of the problem are memory-mapped."""
         train, held, trained = (
             np.load(folder / f"label_{name}.npy") for name in ("train", "held", "trained")
         )
@@ -65,37 +65,37 @@ class LabelProblem(NamedTuple):
 def make_label_problem(
     rows: Rows, labels: Sparse, recipe: Recipe, trained: NDArray[np.uint64] | None = None
 ) -> LabelProblem:
-    """Turn rows and their labels into a problem to learn: the first phase.
+    """Turn rows and their labels into a problem to learn.
 
     Parameters
     ----------
     rows : array or CSR of shape (n, d)
     labels : CSR of shape (n, L)
     trained : uint64 array, optional
-        The keys of the rows that the routers know already: others are held out.
+        Keys of the rows that the routers have already seen. Other rows are held out.
     """
     rng = np.random.default_rng([recipe.seed, 0x1D])
     routed = hash_features(rows, recipe)
-    places = normalize(embed_rows(routed, _DIRECTIONS, recipe.seed))
-    useful = np.flatnonzero(np.diff(labels.indptr))  # a row without labels teaches nothing
+    embedded = normalize(embed_rows(routed, _DIRECTIONS, recipe.seed))
+    useful = np.flatnonzero(np.diff(labels.indptr))  # rows without labels are of no use
     keys = row_keys(routed)
     unseen = None if trained is None else useful[~np.isin(keys[useful], trained)]
-    split = hold_out(places, useful, rng, unseen)
-    wanted = labels[split.train]
+    split = hold_out(embedded, useful, rng, unseen)
+    train_labels = labels[split.train]
     count = len(split.train)
-    judges = split.held[:_VALIDATED]
+    validation = split.held[:_VALIDATION_ROWS]
     problem = Problem(
         metric="cosine",
-        items=average_profiles(places[split.train], wanted),
+        items=average_profiles(embedded[split.train], train_labels),
         items_are_queries=False,
         queries=routed[split.train],
         query_items=np.full(count, -1),
-        indptr=wanted.indptr.astype(np.int64),
-        indices=wanted.indices.astype(np.int64),
-        weights=np.ones(wanted.nnz, dtype=np.float32),
+        indptr=train_labels.indptr.astype(np.int64),
+        indices=train_labels.indices.astype(np.int64),
+        weights=np.ones(train_labels.nnz, dtype=np.float32),
         sampling=np.full(count, 1 / count),
-        held_queries=routed[judges],
-        held_truth=_list_labels(labels, judges),
+        held_queries=routed[validation],
+        held_truth=_list_labels(labels, validation),
     )
     log.info(
         "problem: %d labels, %d training rows, %d held out", labels.shape[1], count, len(split.held)
@@ -105,7 +105,7 @@ def make_label_problem(
 
 
 def row_keys(rows: Rows) -> NDArray[np.uint64]:
-    """Return a number for each row (n,) that hardly any other row has: a hash of its features.
+    """Return a 64-bit hash of the features of each row (n,), which identifies it.
 
     Examples
     --------
@@ -125,27 +125,27 @@ def row_keys(rows: Rows) -> NDArray[np.uint64]:
 
 
 def hold_out(
-    places: NDArray[np.float32],
+    embedded: NDArray[np.float32],
     useful: NDArray[np.int64],
     rng: np.random.Generator,
     unseen: NDArray[np.int64] | None = None,
 ) -> Split:
-    """Hold out whole groups of near rows; a handful of rows, or of families, serves for both.
+    """Hold out groups of near rows. If rows or groups are too few, all rows are used as both.
 
     Parameters
     ----------
-    places : array of shape (n, p)
-        Where the rows lie.
+    embedded : array of shape (n, p)
+        Embedded rows, of unit length.
     useful : int array
         The rows to split.
     unseen : int array, optional
-        Those of them that may be held out, unless they are too few.
+        Those of them that may be held out. If they are too few, all may be.
     """
     wanted = min(_HELD_MOST, int(_HELD_SHARE * len(useful)))
     if wanted == 0:
         return Split(useful, useful)
     enough = unseen is not None and len(unseen) >= wanted / 2
-    groups = _group_rows(places, unseen if unseen is not None and enough else useful, rng)
+    groups = _group_rows(embedded, unseen if unseen is not None and enough else useful, rng)
     groups.sort(key=lambda group: max(len(group), _GROUP, wanted))  # large families last
     if len(groups[0]) > len(useful) // 2:
         return Split(useful, useful)
@@ -156,13 +156,13 @@ def hold_out(
 
 
 def _group_rows(
-    places: NDArray[np.float32], rows: NDArray[np.int64], rng: np.random.Generator
+    embedded: NDArray[np.float32], rows: NDArray[np.int64], rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Cut the rows into small groups of near ones, in random order."""
+    """Cut the rows into small groups of near rows, in random order."""
     waiting, done = [rows], []
     while waiting:
         group = waiting.pop()
-        parts = _cut_group(places, group, rng) if len(group) > _GROUP else [group]
+        parts = _cut_group(embedded, group, rng) if len(group) > _GROUP else [group]
         if len(parts) > 1:
             waiting += parts
         else:
@@ -171,19 +171,19 @@ def _group_rows(
 
 
 def _cut_group(
-    places: NDArray[np.float32], group: NDArray[np.int64], rng: np.random.Generator
+    embedded: NDArray[np.float32], group: NDArray[np.int64], rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Cut a group in two about the middle, where the gap is widest; rows all alike stay whole."""
-    own = places[group]
-    one = own[rng.integers(len(group))]
-    apart = np.linalg.norm(own - one, axis=1)
+    """Cut a group in two at the widest gap near its middle. A group of near copies stays whole."""
+    vectors = embedded[group]
+    one = vectors[rng.integers(len(group))]
+    apart = np.linalg.norm(vectors - one, axis=1)
     if apart.max() <= _ALIKE:
         return [group]
-    along = own @ ((one - own[np.argmax(apart)]) / apart.max())
+    along = vectors @ ((one - vectors[np.argmax(apart)]) / apart.max())
     order = np.argsort(along, kind="stable")
     middle, reach = len(group) // 2, max(_GROUP, len(group) // 16)
     near = along[order][max(0, middle - reach) : middle + reach + 1]
-    if near[-1] - near[0] <= _ALIKE / 2:  # a large family lies across the middle
+    if near[-1] - near[0] <= _ALIKE / 2:  # a large family spans the middle
         alike = np.abs(along - along[order[middle]]) <= _ALIKE / 2
         return [group[alike], group[~alike]]
     cut = max(0, middle - reach) + int(np.argmax(np.diff(near))) + 1
@@ -191,9 +191,9 @@ def _cut_group(
 
 
 def _list_labels(labels: Sparse, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return some labels of each row, padded with -1."""
-    padded = np.full((len(rows), _WANTED), -1, dtype=np.int64)
+    """Return the first labels of each row (n, 10), padded with -1."""
+    padded = np.full((len(rows), _VALIDATION_LABELS), -1, dtype=np.int64)
     for place, row in enumerate(rows):
-        own = labels.indices[labels.indptr[row] : labels.indptr[row + 1]][:_WANTED]
-        padded[place, : len(own)] = own
+        first = labels.indices[labels.indptr[row] : labels.indptr[row + 1]][:_VALIDATION_LABELS]
+        padded[place, : len(first)] = first
     return padded

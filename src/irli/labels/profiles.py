@@ -1,4 +1,4 @@
-"""Where labels lie: the mean of the rows that carry them, in a space of few dimensions."""
+"""Dense embeddings: rows by a randomised SVD, and labels as the mean of their rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from irli.base.types import Rows, Sparse
 
-_POWER = 2  # iterations that sharpen the leading directions
+_POWER = 2  # power iterations of the SVD, which make the leading directions accurate
 
 
 def embed_rows(rows: Rows, dim: int, seed: int) -> NDArray[np.float32]:
-    """Return the rows in at most `dim` leading directions (n, p); dense rows stay as they are.
+    """Return the rows in at most `dim` leading directions (n, p). Dense rows are returned as given.
 
-    A randomised singular value decomposition: a few products of the sparse matrix with thin ones.
+    This is a randomised SVD: a few products of the sparse matrix with thin dense ones.
 
     Examples
     --------
@@ -34,8 +34,8 @@ def embed_rows(rows: Rows, dim: int, seed: int) -> NDArray[np.float32]:
     return projected
 
 
-def average_profiles(places: NDArray[np.float32], labels: Sparse) -> NDArray[np.float32]:
-    """Return the direction of the mean row of each label (L, p); zeros for labels without rows.
+def average_profiles(embedded: NDArray[np.float32], labels: Sparse) -> NDArray[np.float32]:
+    """Return the mean of each label's rows, of unit length (L, p). Labels without rows get zeros.
 
     Examples
     --------
@@ -45,12 +45,12 @@ def average_profiles(places: NDArray[np.float32], labels: Sparse) -> NDArray[np.
     array([[0.70710677, 0.70710677],
            [0.        , 0.        ]], dtype=float32)
     """
-    total = labels.T @ normalize(places)
+    total = labels.T @ normalize(embedded)
     return normalize(np.asarray(total, dtype=np.float32))
 
 
 def normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale to unit length; zeros stay."""
+    """Scale vectors (n, p) to unit length. Zeros stay zeros."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: NDArray[np.float32] = (vectors / np.where(length > 0, length, 1)).astype(np.float32)
     return scaled

@@ -1,8 +1,8 @@
-"""The ranker: a linear classifier for each label, which orders the labels that the index found.
+"""Ranker: train, pack and prune a linear classifier per label, to rerank what the index finds.
 
-Each is trained against the rows that are hard for it: those for which the index proposed the label
-wrongly, or near which it was right. Its small weights are dropped, and all are stored by feature,
-so that scoring a row reads only what belongs to the row's own features: three bytes a weight.
+Each classifier is trained against hard negatives: rows for which the index proposed the label
+wrongly, or whose near rows carry it. Small weights are dropped. The rest is stored by feature, in
+three bytes each, so scoring a row reads only the weights of the row's own features.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from irli.engine.linear import (
     unpack_weights,
 )
 
-_PIECES = 16  # of the labels for each thread
+_PIECES = 16  # pieces of work for each thread
 
-COST = 0.5  # of a violated margin against the size of the weights
-LEAST_PRUNE = 0.02  # what a weight must add to a usual row's margin to be kept, at least
+COST = 0.5  # of a violated margin, relative to the squared norm of the weights
+LEAST_PRUNE = 0.02  # smallest pruning threshold: see `Ranker.prune`
 
 
 class Ranker(NamedTuple):
-    """Weights by feature, three bytes each.
+    """The weights of all classifiers, by feature, in three bytes each.
 
     Attributes
     ----------
     starts : int64 array of shape (D + 1,)
         Where the weights of each feature start.
     gaps : uint16 array of shape (weights,)
-        The label of each weight, as the distance from the one before it; of a feature's first
-        weight, from 0. Greater distances are bridged by weights of 0.
+        The label of each weight, minus the label before it; for the first weight of a feature,
+        minus 0. Weights of 0 bridge gaps that do not fit into 16 bits.
     weights : int8 array of shape (weights,)
-        Whole numbers, of `scale` each.
+        Multiples of the label's `scale`.
     scale, bias : float32 arrays of shape (L,)
     """
 
@@ -54,7 +54,7 @@ class Ranker(NamedTuple):
 
     @classmethod
     def pack(cls, matrix: Sparse, bias: NDArray[np.float32]) -> Ranker:
-        """Return the ranker of the weights (D, L), a CSR with ascending columns.
+        """Return the ranker with these weights, a CSR of shape (D, L) with ascending columns.
 
         Examples
         --------
@@ -77,7 +77,7 @@ class Ranker(NamedTuple):
         return cls(starts, gaps, weights, scale, bias)
 
     def matrix(self) -> Sparse:
-        """Return the weights (D, L)."""
+        """Return the weights as a CSR of shape (D, L)."""
         labels = np.empty(len(self.gaps), dtype=np.int32)
         unpack_weights(self.starts, self.gaps, labels)
         weights = self.weights * self.scale[labels]
@@ -90,16 +90,16 @@ class Ranker(NamedTuple):
     def prune(self, least: float, usual: NDArray[np.float32]) -> Ranker:
         """Return the ranker without weights that add less than `least` to a usual row's margin.
 
-        `usual` are the values of the features there (D,), see `usual_values`.
+        `usual` has the value of each feature in such a row (D,): see `usual_values`.
         """
         matrix = self.matrix()
-        value = np.repeat(usual, np.diff(matrix.indptr))
-        matrix.data[np.abs(matrix.data) * value < least] = 0
+        values = np.repeat(usual, np.diff(matrix.indptr))
+        matrix.data[np.abs(matrix.data) * values < least] = 0
         matrix.eliminate_zeros()
         return Ranker.pack(matrix, self.bias)
 
     def margins(self, rows: Sparse) -> NDArray[np.float32]:
-        """Return the scores of all labels (n, L): for tests and small data."""
+        """Return the margins of all labels (n, L). This is for tests and small data."""
         margins: NDArray[np.float32] = (rows @ self.matrix()).toarray() + self.bias
         return margins
 
@@ -115,21 +115,22 @@ def train_ranker(
     threads: int,
     seed: int = 0,
 ) -> Ranker:
-    """Train the classifiers of all labels.
+    """Train a classifier for each label.
 
     Parameters
     ----------
     rows : CSR of shape (n, D)
     labels : CSR of shape (n, L)
-        What each row carries.
+        The labels of each row.
     negatives : CSR of shape (n, L)
-        What was proposed for each row; what it carries as well is no negative.
+        The labels proposed for each row. Those that the row carries are skipped.
     cost : float
-        How much a violated margin costs against the size of the weights.
+        The cost of a violated margin, relative to the squared norm of the weights.
     importance : float32 array of shape (L,)
-        How much more a label's own rows cost.
+        A factor on the cost of a label's positive rows.
     prune : float
-        Weights that add less than this to the margin of a usual row are dropped.
+        Weights that add less than this to the margin of a usual row are dropped: see
+        `usual_values`.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def train_ranker(
         rows.indptr, rows.indices, rows.data, _square_lengths(rows), usual_values(rows)
     )
 
-    def piece(number: int) -> None:
+    def train_piece(number: int) -> None:
         found[number] = train_classifiers(
             pieces[number],
             pieces[number + 1],
@@ -165,7 +166,7 @@ def train_ranker(
             seed,
         )
 
-    run_all([partial(piece, number) for number in range(len(found))], threads)
+    run_all([partial(train_piece, number) for number in range(len(found))], threads)
     sizes, features, weights = (np.concatenate(part) for part in zip(*found, strict=True))
     starts = np.concatenate([[0], np.cumsum(sizes)])
     by_label = sp.csr_array((weights, features, starts), shape=(count, dim))
@@ -187,7 +188,7 @@ def usual_values(rows: Sparse) -> NDArray[np.float32]:
 
 
 def _square_lengths(rows: Sparse) -> NDArray[np.float32]:
-    """Return the squared length of each row (n,); the bias is a feature of value 1."""
+    """Return the squared norm of each row (n,), with the bias as a feature of value 1."""
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     total = 1 + np.bincount(row, weights=rows.data**2, minlength=rows.shape[0])
     lengths: NDArray[np.float32] = total.astype(np.float32)

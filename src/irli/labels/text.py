@@ -1,4 +1,4 @@
-"""Text in, label names out: words as TF-IDF vectors, and names as columns."""
+"""Texts and names: Vectorizer turns texts into TF-IDF rows, Names maps label names to columns."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFit
 
 T = TypeVar("T")
 
-# From so many texts on, a word of a single text is left out, and a word of most texts.
-_MANY = 1_000
-_LARGE = 10_000
+_MANY = 1_000  # texts from which on words of a single text are left out
+_LARGE = 10_000  # texts from which on words of more than this share of the texts are left out
 _LARGE_SHARE = 0.3
 # "c++" and "c#" are words; the "#" in "page#top" is not part of one.
 _SUFFIX = r"(?:\+\+|#(?!\w))?"
@@ -37,17 +36,18 @@ class Vectorizer:
     Parameters
     ----------
     ngrams : int
-        Runs of up to so many words count as words of their own.
+        Sequences of up to this many words are features too.
     min_df : int, optional
-        Leave out words of fewer texts: 2 from 1000 texts on, and 1 (leave out none) below.
+        Leave out words that fewer texts contain. By default 2 for 1000 texts or more, and 1 (leave
+        out none) for fewer.
     max_df : float, optional
-        Leave out words of more than this share of the texts: 0.3 from 10 000 texts on, and 1.0
-        (leave out none) below.
+        Leave out words that a larger share of the texts contain. By default 0.3 for 10 000 texts or
+        more, and 1.0 (leave out none) for fewer.
 
     Attributes
     ----------
     words : list of str
-        What each of the D columns stands for, sorted.
+        The word of each of the D columns, sorted.
     idf : float32 array of shape (D,)
 
     Examples
@@ -78,19 +78,19 @@ class Vectorizer:
         given = _as_strings(texts, "texts", "fit")
         many, large = len(given) >= _MANY, len(given) >= _LARGE
         try:
-            model = self._learned(given, 2 if many else 1, _LARGE_SHARE if large else 1.0)
+            model = self._fit_model(given, 2 if many else 1, _LARGE_SHARE if large else 1.0)
         except InvalidParameter:
-            # Every word is rare or common: then the usual limits are not for these texts.
-            model = self._learned(given, 1, 1.0)
+            # Every word is too rare or too common: the usual limits do not suit these texts.
+            model = self._fit_model(given, 1, 1.0)
         self.words, self.idf = model.get_feature_names_out().tolist(), model.idf_
         self._model = None
         return self
 
-    def _learned(self, texts: list[str], min_df: int, max_df: float) -> Any:
-        """Return scikit-learn's model of the texts, with these limits where the user set none."""
+    def _fit_model(self, texts: list[str], min_df: int, max_df: float) -> Any:
+        """Return scikit-learn's model of the texts. The limits apply if the user set none."""
         min_df = self.min_df or min_df
         max_df = max_df if self.max_df is None else self.max_df
-        model = _tfidf(self.ngrams, min_df=min_df, max_df=max_df)
+        model = _make_model(self.ngrams, min_df=min_df, max_df=max_df)
         try:
             return model.fit(texts)
         except ValueError as error:
@@ -101,18 +101,18 @@ class Vectorizer:
             ) from error
 
     def transform(self, texts: Iterable[str]) -> Sparse:
-        """Return the vectors of `texts`, of shape (n, D); a text without known words has none."""
+        """Return the rows of `texts` (n, D). A text without known words has a row of zeros."""
         self._check_fitted()
         given = _as_strings(texts, "texts", "transform")
-        if not given:  # which scikit-learn refuses
+        if not given:  # scikit-learn refuses an empty list
             return sp.csr_array(np.empty((0, len(self.words)), dtype=np.float32))
         if self._model is None:
-            self._model = _tfidf(self.ngrams, vocabulary=self.words)
+            self._model = _make_model(self.ngrams, vocabulary=self.words)
             self._model.idf_ = self.idf
         return sp.csr_array(self._model.transform(given))
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return all there is to save: plain JSON, and arrays of numbers.
+        """Return the state to save: plain JSON values, and arrays.
 
         Examples
         --------
@@ -124,21 +124,21 @@ class Vectorizer:
         """
         self._check_fitted()
         meta = {"ngrams": self.ngrams, "min_df": self.min_df, "max_df": self.max_df}
-        return meta, {"idf": self.idf, **_packed("words", self.words)}
+        return meta, {"idf": self.idf, **_pack_strings("words", self.words)}
 
     @classmethod
     def from_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Vectorizer:
-        """Make the vectorizer whose `state` this is; further arrays may be among them."""
+        """Return the vectorizer with this `state`. Other arrays are ignored."""
         try:
             made = cls(ngrams=meta["ngrams"], min_df=meta["min_df"], max_df=meta["max_df"])
             idf = np.array(arrays["idf"])
         except (KeyError, InvalidParameter) as error:
-            raise _damaged(f"its settings or arrays lack or misstate something: {error}") from error
-        words = _unpacked("words", arrays)
+            raise _damaged_error(f"its settings or arrays are wrong or missing: {error}") from error
+        words = _unpack_strings("words", arrays)
         if not words or len(set(words)) != len(words):
-            raise _damaged(f"its {len(words)} words must be distinct, and at least one")
+            raise _damaged_error(f"its {len(words)} words must be distinct, and at least one")
         if idf.dtype != np.float32 or idf.shape != (len(words),) or not np.isfinite(idf).all():
-            raise _damaged(
+            raise _damaged_error(
                 f"'idf' must be finite float32 of shape ({len(words)},), one for each word, and is "
                 f"{idf.dtype} of shape {idf.shape}"
             )
@@ -151,7 +151,7 @@ class Vectorizer:
 
 
 class Names:
-    """Distinct names of labels: from names to ids (their positions) and back.
+    """Distinct names of labels. The id of a label is its position.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class Names:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Names:
-        """Number the names in the order given; none may come twice."""
+        """Number the names in the given order. No name may come twice."""
         ids: dict[str, int] = {}
         for place, name in enumerate(_as_strings(names, "names", "Names.of")):
             first = ids.setdefault(name, place)
@@ -188,7 +188,7 @@ class Names:
 
     @classmethod
     def among(cls, lists: Iterable[Iterable[str]]) -> Names:
-        """Number all names that are in the lists, sorted; each may come often.
+        """Number all names in the lists, sorted. A name may come more than once.
 
         Examples
         --------
@@ -213,7 +213,7 @@ class Names:
         return np.array([self._ids[name] for name in wanted], dtype=np.int64)
 
     def __getitem__(self, id: int) -> str:
-        # -1 is "no label" in results: taking it for the last one would be a wrong answer.
+        # In results, -1 means "no label". It must not stand for the last one.
         if not 0 <= id < len(self):
             raise IndexError(f"There is no label {id}: ids go from 0 to {len(self) - 1}.")
         return self._names[id]
@@ -229,26 +229,26 @@ class Names:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the names as two arrays, "names" and "names_offsets"."""
-        return _packed("names", self._names)
+        return _pack_strings("names", self._names)
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]]) -> Names:
-        """Make the names whose `state` this is; further arrays may be among them."""
+        """Return the names with this `state`. Other arrays are ignored."""
         try:
-            return cls.of(_unpacked("names", arrays))
+            return cls.of(_unpack_strings("names", arrays))
         except InvalidParameter as error:
-            raise _damaged(str(error)) from error
+            raise _damaged_error(str(error)) from error
 
 
 def label_matrix(lists: Iterable[Iterable[str]], names: Names, unknown: str = "error") -> Sparse:
-    """Return 1 where a text has a label, as float32 of shape (n, L).
+    """Return a float32 CSR of shape (n, L), with 1 where a text has a label.
 
     Parameters
     ----------
-    lists : the labels of each of n texts
-        A label that comes twice counts once.
+    lists : n lists of strings
+        The labels of each text. A label that comes twice counts once.
     names : Names
-        The L labels that there are.
+        The names of the L labels.
     unknown : {"error", "skip"}
         What to do with labels that `names` does not have.
 
@@ -278,7 +278,7 @@ def label_matrix(lists: Iterable[Iterable[str]], names: Names, unknown: str = "e
 
 
 class TextRows(NamedTuple):
-    """Texts and their labels as matrices, and what made them."""
+    """Texts and their labels as matrices, with the vectorizer and the names that made them."""
 
     rows: Sparse
     labels: Sparse
@@ -287,7 +287,7 @@ class TextRows(NamedTuple):
 
 
 def vectorize_texts(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> TextRows:
-    """Learn the words of texts and the names of labels, and turn both into numbers.
+    """Learn the words of texts and the names of labels, and turn both into matrices.
 
     Examples
     --------
@@ -308,7 +308,7 @@ def vectorize_texts(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> Te
 def name_labels(
     scores: NDArray[np.float32], labels: NDArray[np.int64], names: Names
 ) -> list[list[tuple[str, float]]]:
-    """Return the name and the score of each label that was found, leaving out the padding.
+    """Return the name and the score of each label found, without the padding.
 
     Examples
     --------
@@ -324,7 +324,7 @@ def name_labels(
 def extend_names(
     known: Names | None, names: Iterable[str] | None, count: int, owner: str
 ) -> Names | None:
-    """Return the names of known labels and of `count` further ones: of all labels, or of none.
+    """Return the names of the known labels and of `count` new ones. All labels have names, or none.
 
     Examples
     --------
@@ -336,7 +336,7 @@ def extend_names(
     if known is None:
         raise InvalidParameter(
             f"The 'names' parameter of {owner} must be left out for an index whose labels have no "
-            "names. Got some instead. Pass the names of all labels to fit."
+            "names. Got names instead. Pass the names of all labels to fit."
         )
     if names is None:
         raise InvalidParameter(
@@ -352,7 +352,7 @@ def extend_names(
     return Names.of([*known, *new])
 
 
-def _tfidf(ngrams: int, **settings: Any) -> Any:
+def _make_model(ngrams: int, **settings: Any) -> Any:
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ModuleNotFoundError as error:
@@ -361,7 +361,7 @@ def _tfidf(ngrams: int, **settings: Any) -> Any:
             "Install it with: pip install 'irli[text]'"
         ) from error
     return TfidfVectorizer(
-        tokenizer=_words,
+        tokenizer=_split_words,
         token_pattern=None,
         lowercase=False,
         ngram_range=(1, ngrams),
@@ -371,15 +371,15 @@ def _tfidf(ngrams: int, **settings: Any) -> Any:
     )
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    return _unicode_word().findall(unicodedata.normalize("NFKC", text).lower())
+    return _compile_unicode_word().findall(unicodedata.normalize("NFKC", text).lower())
 
 
 @cache
-def _unicode_word() -> re.Pattern[str]:
-    # \w has no vowel signs and accents, and so would cut most words of Hindi or Tamil in pieces.
+def _compile_unicode_word() -> re.Pattern[str]:
+    # \w matches no vowel signs and accents, and would cut most words of Hindi or Tamil into pieces.
     signs = map(chr, range(0x300, 0x20000))
     marks = "".join(sign for sign in signs if unicodedata.category(sign).startswith("M"))
     return re.compile(rf"\w[\w{marks}]*{_SUFFIX}")
@@ -404,32 +404,32 @@ def _as_strings(values: Iterable[str], name: str, owner: str) -> list[str]:
     return strings
 
 
-def _packed(name: str, strings: list[str]) -> dict[str, NDArray[Any]]:
-    """Return the strings as UTF-8 bytes, one after the other, and where each begins and ends."""
+def _pack_strings(name: str, strings: list[str]) -> dict[str, NDArray[Any]]:
+    """Return the strings as one array of UTF-8 bytes, and the offsets where they begin and end."""
     encoded = [string.encode() for string in strings]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return {name: np.frombuffer(b"".join(encoded), np.uint8), f"{name}_offsets": offsets}
 
 
-def _unpacked(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+def _unpack_strings(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     try:
         text, offsets = arrays[name], arrays[f"{name}_offsets"]
     except KeyError as error:
-        raise _damaged(f"the array {error} is missing") from error
-    whole = text.dtype == np.uint8 and text.ndim == 1
-    if not (whole and offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets)):
-        raise _damaged(f"'{name}' must be bytes, and '{name}_offsets' integers")
+        raise _damaged_error(f"the array {error} is missing") from error
+    valid = text.dtype == np.uint8 and text.ndim == 1
+    if not (valid and offsets.dtype.kind in "iu" and offsets.ndim == 1 and len(offsets)):
+        raise _damaged_error(f"'{name}' must be bytes, and '{name}_offsets' integers")
     bounds = offsets.tolist()
     if bounds[0] != 0 or bounds[-1] != len(text) or any(a > b for a, b in pairwise(bounds)):
-        raise _damaged(f"'{name}_offsets' must rise from 0 to {len(text)}")
+        raise _damaged_error(f"'{name}_offsets' must rise from 0 to {len(text)}")
     content = text.tobytes()
     try:
         return [content[start:end].decode() for start, end in pairwise(bounds)]
     except UnicodeDecodeError as error:
-        raise _damaged(f"'{name}' must be UTF-8 ({error})") from error
+        raise _damaged_error(f"'{name}' must be UTF-8 ({error})") from error
 
 
-def _damaged(what: str) -> FormatError:
+def _damaged_error(what: str) -> FormatError:
     return FormatError(
         f"The saved text model is damaged: {what}. Restore it from a copy or build it again."
     )

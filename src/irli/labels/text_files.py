@@ -1,4 +1,4 @@
-"""Files of texts and of the labels of texts: plain lines, or a JSON object in each line."""
+"""Read files of texts and of their label names: one per line, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL_PREFIX = "__label__"  # of fastText
 
 
 def read_texts(path: StrPath) -> list[str]:
-    r"""Return the lines of a UTF-8 file, plain or `.gz`: each is a text, an empty one too.
+    r"""Return the lines of a UTF-8 file, plain or `.gz`. Each line is a text, even an empty one.
 
     Examples
     --------
@@ -28,14 +28,14 @@ def read_texts(path: StrPath) -> list[str]:
     ...     read_texts(path)
     ['a first text', '', 'a third one']
     """
-    return [line for _, line in _lines(path)]
+    return [line for _, line in _read_lines(path)]
 
 
 def read_label_lists(path: StrPath) -> list[list[str]]:
-    r"""Return the labels in each line of a UTF-8 file, plain or `.gz`; an empty line has none.
+    r"""Return the labels in each line of a UTF-8 file, plain or `.gz`. An empty line has none.
 
-    Tabs separate the labels of a line that has a tab, and spaces those of any other; so a line
-    with one label of several words must end with a tab. fastText's `__label__` is taken off.
+    If a line has a tab, tabs separate its labels, otherwise spaces. So a line with a single label
+    of several words must end with a tab. fastText's prefix `__label__` is removed.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def read_label_lists(path: StrPath) -> list[list[str]]:
     [['cat', 'dog'], ['hot dog', 'food'], [], ['cat']]
     """
     lists = []
-    for _, line in _lines(path):
+    for _, line in _read_lines(path):
         parts = line.split("\t" if "\t" in line else " ")
         labels = (part.strip(" ").removeprefix(_LABEL_PREFIX) for part in parts)
         lists.append([label for label in labels if label])
@@ -55,10 +55,10 @@ def read_label_lists(path: StrPath) -> list[list[str]]:
 
 
 def read_jsonl(path: StrPath) -> tuple[list[str], list[list[str]]]:
-    r"""Return the texts, and the labels of each, of a file with a JSON object in each line.
+    r"""Return the texts and their labels from a file with a JSON object in each line.
 
-    An object has a "text", and mostly "labels": {"text": "meow", "labels": ["cat", "pet"]}.
-    Whatever else it has is passed over, as are empty lines. `.gz` is accepted.
+    An object has a "text" and may have "labels": {"text": "meow", "labels": ["cat", "pet"]}. Other
+    keys and empty lines are ignored. The file may be compressed (`.gz`).
 
     Examples
     --------
@@ -70,16 +70,16 @@ def read_jsonl(path: StrPath) -> tuple[list[str], list[list[str]]]:
     (['meow', '?'], [['cat'], []])
     """
     texts, lists = [], []
-    for number, line in _lines(path):
+    for number, line in _read_lines(path):
         if not line.strip():
             continue
-        text, labels = _parsed(line, f"{path}, line {number},")
+        text, labels = _parse_entry(line, f"{path}, line {number},")
         texts.append(text)
         lists.append(labels)
     return texts, lists
 
 
-def _parsed(line: str, where: str) -> tuple[str, list[str]]:
+def _parse_entry(line: str, where: str) -> tuple[str, list[str]]:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -89,35 +89,35 @@ def _parsed(line: str, where: str) -> tuple[str, list[str]]:
         ) from error
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         raise FormatError(
-            f"{where} must be a JSON object with a string 'text'. It is {_shown(entry)} instead. "
+            f"{where} must be a JSON object with a string 'text'. It is {_shorten(entry)} instead. "
             'Write one object in each line: {"text": "...", "labels": ["...", "..."]}.'
         )
     labels = entry.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(x, str) and x for x in labels):
         raise FormatError(
-            f"{where} must have as 'labels' a list of strings, none of them empty. "
-            f"It has {_shown(labels)} instead. Put numbers between quotes, or leave 'labels' out."
+            f"{where} must have a list of strings, none of them empty, as 'labels'. "
+            f"It has {_shorten(labels)} instead. Put numbers between quotes, or leave 'labels' out."
         )
     return entry["text"], labels
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
-    """Yield each line with its number from 1 up; only "\\n" and "\\r\\n" end a line."""
-    zipped = os.fspath(path).endswith(".gz")
+def _read_lines(path: StrPath) -> Iterator[tuple[int, str]]:
+    """Yield each line with its number, from 1 up. Only "\\n" and "\\r\\n" end a line."""
+    compressed = os.fspath(path).endswith(".gz")
     try:
-        with gzip.open(path, "rb") if zipped else open(path, "rb") as file:
+        with gzip.open(path, "rb") if compressed else open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield number, _decoded(line, path, number)
+                yield number, _decode_line(line, path, number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FormatError(
             f"{path} must be a whole gzip file. It cannot be read: {error}. "
-            "Fetch it anew, or drop '.gz' from its name if it is plain text."
+            "Download it again, or drop '.gz' from its name if it is plain text."
         ) from error
     except OSError as error:
         raise InvalidParameter(
@@ -126,7 +126,7 @@ def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _decoded(line: bytes, path: StrPath, number: int) -> str:
+def _decode_line(line: bytes, path: StrPath, number: int) -> str:
     if number == 1:
         line = line.removeprefix(codecs.BOM_UTF8)
     try:

@@ -1,8 +1,8 @@
-"""The last phase for labels: choose how to predict, and train the ranker if it helps.
+"""Phase 4, tune_labels: choose prediction parameters, and train the ranker if it helps.
 
-Everything is chosen on held-out rows: the score, the number of probes, whether the ranker helps and
-how much it weighs. The ranker that is judged has not seen these rows. The one that is kept is then
-trained on all rows.
+Everything is chosen on held-out rows: the score, the number of probes, whether to use the ranker,
+and its weight beside the index. The ranker that is evaluated is trained without these rows. The
+final ranker is then trained on all rows.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from irli.labels.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, usual_va
 
 log = logging.getLogger(__name__)
 
-_SHORTLIST = 200  # labels that the index proposes for a row: the ranker learns from and ranks them
-_FOR_EACH = 4  # more of them for each label that a row carries on average
-_MANY = 10  # labels of a row, on average, from which on labels of near rows are negatives too
-_PRUNES = (LEAST_PRUNE, 0.03, 0.04, 0.06)  # what a weight must add to a usual row's margin
-_WORTH = 0.002  # of precision that a ranker must gain, and that a smaller one may cost
-_CANDIDATES = (50, 100, 200)  # of the shortlist, that the ranker puts in order
-_EQUAL = 0.0005  # of precision, that more candidates must gain
-_BLOCK = 65_536  # rows whose proposals are found at once
-_PROBES = (4, 8, 16, 32, 64, 128)
-_USUAL = 3  # which of them the scores are compared at
-_ENOUGH = 0.002  # of precision and recall that fewer probes may cost
+_SHORTLIST = 200  # labels that the index proposes for a row; the ranker trains on and reranks them
+_MORE_PER_LABEL = 4  # further ones for each label that a row carries on average
+_MANY = 10  # labels per row, on average, from which on labels of near rows are negatives too
+_PRUNES = (LEAST_PRUNE, 0.03, 0.04, 0.06)  # pruning thresholds that are tried
+_MIN_GAIN = 0.002  # precision that a ranker must gain to be used, and that pruning may cost
+_CANDIDATES = (50, 100, 200)  # lengths of the reranked shortlist that are tried
+_TIE = 0.0005  # quality within which the cheaper parameters win
+_BLOCK = 65_536  # rows whose shortlists are found at once
+_PROBES = (4, 8, 16, 32, 64, 128)  # numbers of probes that are tried
+_USUAL = 3  # position of the one at which the scores are compared
+_TOLERANCE = 0.002  # mean of precision and recall that fewer probes may cost
 
 
 class LabelModel(NamedTuple):
-    """A label index that is ready to predict."""
+    """All that prediction needs: the layout, the parameters and the calibration."""
 
     layout: LabelLayout
     parameters: LabelParameters
@@ -65,46 +65,49 @@ def tune_labels(
     want_ranker: bool | None,
     threads: int,
 ) -> LabelModel:
-    """Choose how to predict, and add the ranker if it is wanted or helps: the last phase."""
+    """Choose how to predict, and add a ranker to the layout if it helps.
+
+    `want_ranker` decides about the ranker, unless it is None.
+    """
     routed = as_sparse(hash_features(rows, recipe))
     ranked = as_sparse(rows)
     predictor = Predictor(layout)
     held, truth = split.held, labels[split.held]
-    wide = min(_SHORTLIST + _FOR_EACH * labels.nnz // labels.shape[0], labels.shape[1])
-    parameters = _choose_parameters(predictor, routed[held], truth, wide, threads)
+    width = min(_SHORTLIST + _MORE_PER_LABEL * labels.nnz // labels.shape[0], labels.shape[1])
+    parameters = _choose_parameters(predictor, routed[held], truth, width, threads)
     if want_ranker is False:
         return LabelModel(layout, parameters, INDEX_ALONE)
     proposed = _propose(predictor, routed, parameters, threads)
     if labels.nnz >= _MANY * labels.shape[0]:
         proposed = sp.csr_array(proposed + find_near_labels(ranked, labels, split.train, threads))
-    judge = _train(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
-    exams = []
+    trial = _train_on(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
+    shortlists = []
     for probes in [count for count in _list_probes(layout) if count <= parameters.probes]:
-        asked = dataclasses.replace(parameters, probes=probes)
-        scores, found = predictor.predict(routed[held], ranked[held], wide, asked, threads=threads)
-        exams.append(Exam(asked, ranked[held], truth, found, scores, labels[split.train]))
-    verdict = _choose_ranking(judge, usual_values(ranked), exams)
-    alone = _mean_precision(exams[-1].found, truth)
-    log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, verdict.precise)
-    if want_ranker is None and verdict.precise < alone + _WORTH:
+        fewer = dataclasses.replace(parameters, probes=probes)
+        scores, found = predictor.predict(routed[held], ranked[held], width, fewer, threads=threads)
+        shortlists.append(Shortlist(fewer, ranked[held], truth, found, scores, labels[split.train]))
+    choice = _choose_ranking(trial, usual_values(ranked), shortlists)
+    alone = _mean_precision(shortlists[-1].found, truth)
+    log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, choice.precision)
+    if want_ranker is None and choice.precision < alone + _MIN_GAIN:
         return LabelModel(layout, parameters, INDEX_ALONE)
-    everyone = np.flatnonzero(np.diff(labels.indptr))
-    ranker = _train(ranked, labels, proposed, everyone, verdict.prune, recipe, threads)
-    return LabelModel(add_ranker(layout, ranker), verdict.parameters, verdict.calibration)
+    labelled = np.flatnonzero(np.diff(labels.indptr))
+    ranker = _train_on(ranked, labels, proposed, labelled, choice.prune, recipe, threads)
+    return LabelModel(add_ranker(layout, ranker), choice.parameters, choice.calibration)
 
 
-class Exam(NamedTuple):
-    """Held-out rows with what the index finds for them, to judge a ranker by."""
+class Shortlist(NamedTuple):
+    """The labels that the index finds for held-out rows with some parameters, before reranking."""
 
     parameters: LabelParameters
     rows: Sparse  # (n, D)
     truth: Sparse  # (n, L)
     found: NDArray[np.int64]  # (n, C), best first
     scores: NDArray[np.float32]  # (n, C)
-    known: Sparse  # (training rows, L)
+    train_labels: Sparse  # (training rows, L)
 
-    def keep_first(self, count: int) -> Exam:
-        """Return the exam with fewer candidates."""
+    def keep_first(self, count: int) -> Shortlist:
+        """Return the shortlist cut to `count` candidates for each row."""
         return self._replace(
             parameters=dataclasses.replace(self.parameters, candidates=count),
             found=self.found[:, :count],
@@ -112,75 +115,87 @@ class Exam(NamedTuple):
         )
 
 
-class Mark(NamedTuple):
-    """How a ranker did in an exam."""
+class Evaluation(NamedTuple):
+    """How well a ranker reranks a shortlist."""
 
     calibration: Calibration
-    precise: float  # mean precision
-    quality: float  # mean of that and of propensity-scored precision
+    precision: float  # mean of P@1, P@3 and P@5
+    quality: float  # mean of `precision` and of the same for propensity-scored precision
 
 
-def _grade(judge: Ranker, exam: Exam) -> Mark:
-    """Fit the calibration, and see how good the best labels then are."""
-    # Half-way between precision, which the common labels decide, and propensity-scored precision.
-    importance = np.sqrt(weigh_rare_labels(exam.known))
-    weights = inverse_propensity(exam.known) if exam.known.shape[0] > 2 else importance
-    there = exam.found >= 0
-    scores = np.where(there, exam.scores, 0)
-    margins = compute_pair_margins(judge, exam.rows, exam.found)
-    calibration = fit_calibration(margins, exam.truth, exam.found, scores, importance)
+def _evaluate(ranker: Ranker, shortlist: Shortlist) -> Evaluation:
+    """Fit the calibration on the shortlist, rerank it, and measure the best labels."""
+    # Equal weights would favour precision, full weights propensity-scored precision. The square
+    # root lies between.
+    importance = np.sqrt(weigh_rare_labels(shortlist.train_labels))
+    weights = (
+        inverse_propensity(shortlist.train_labels)
+        if shortlist.train_labels.shape[0] > 2
+        else importance
+    )
+    there = shortlist.found >= 0
+    scores = np.where(there, shortlist.scores, 0)
+    margins = compute_pair_margins(ranker, shortlist.rows, shortlist.found)
+    calibration = fit_calibration(margins, shortlist.truth, shortlist.found, scores, importance)
     odds = np.where(there, calibration.to_log_odds(margins, scores), -np.inf)
     order = np.argsort(-odds, axis=1, kind="stable")[:, :5]
-    best = np.take_along_axis(exam.found, order, axis=1)
-    precise = _mean_precision(best, exam.truth)
+    best = np.take_along_axis(shortlist.found, order, axis=1)
+    mean = _mean_precision(best, shortlist.truth)
     rare = np.mean(
-        [propensity_scored_precision(best, exam.truth, weights, k) for k in _depths(best)]
+        [propensity_scored_precision(best, shortlist.truth, weights, k) for k in _list_depths(best)]
     )
-    return Mark(calibration, precise, (precise + float(rare)) / 2)
+    return Evaluation(calibration, mean, (mean + float(rare)) / 2)
 
 
-class Verdict(NamedTuple):
-    """How to predict with a ranker, how small it may be, and how good that was."""
+class Choice(NamedTuple):
+    """How to predict with a ranker, how far to prune it, and its precision on held-out rows."""
 
     parameters: LabelParameters
     prune: float
     calibration: Calibration
-    precise: float
+    precision: float
 
 
-def _choose_ranking(judge: Ranker, usual: NDArray[np.float32], exams: list[Exam]) -> Verdict:
-    """Choose the probes, then the candidates, the fewest of the best; then what may be pruned.
+def _choose_ranking(
+    ranker: Ranker, usual: NDArray[np.float32], shortlists: list[Shortlist]
+) -> Choice:
+    """Choose the fewest probes, then the fewest candidates, then the strongest pruning.
 
-    The last of the exams probes the most buckets.
+    Each choice may lose only a little quality. `shortlists` are in the order of their probes.
     """
-    exam = _find_cheapest(judge, exams)
-    width = exam.found.shape[1]
+    shortlist = _find_cheapest(ranker, shortlists)
+    width = shortlist.found.shape[1]
     counts = sorted({min(count, width) for count in (*_CANDIDATES, width)})
-    exam = _find_cheapest(judge, [exam.keep_first(count) for count in counts])
+    shortlist = _find_cheapest(ranker, [shortlist.keep_first(count) for count in counts])
     tried = []
     for prune in _PRUNES:
-        judge = judge.prune(prune, usual)
-        tried.append((prune, _grade(judge, exam)))
+        ranker = ranker.prune(prune, usual)
+        tried.append((prune, _evaluate(ranker, shortlist)))
         log.info(
-            "pruned at %.2f: %d weights, %.4f", prune, len(judge.weights), tried[-1][1].quality
+            "pruned at %.2f: %d weights, quality %.4f",
+            prune,
+            len(ranker.weights),
+            tried[-1][1].quality,
         )
-    most = max(mark.quality for _, mark in tried)
-    prune, mark = [(p, mark) for p, mark in tried if mark.quality >= most - _WORTH][-1]
-    return Verdict(exam.parameters, prune, mark.calibration, mark.precise)
+    best = max(evaluation.quality for _, evaluation in tried)
+    prune, evaluation = [
+        (p, evaluation) for p, evaluation in tried if evaluation.quality >= best - _MIN_GAIN
+    ][-1]
+    return Choice(shortlist.parameters, prune, evaluation.calibration, evaluation.precision)
 
 
-def _find_cheapest(judge: Ranker, exams: list[Exam]) -> Exam:
-    """Return the first of the exams, in the order of what they cost, that is as good as any."""
-    marks = np.array([_grade(judge, exam).quality for exam in exams])
-    for exam, mark in zip(exams, marks, strict=True):
-        log.info("%s: %.4f", exam.parameters, mark)
-    return exams[int(np.argmax(marks >= marks.max() - _EQUAL))]
+def _find_cheapest(ranker: Ranker, shortlists: list[Shortlist]) -> Shortlist:
+    """Return the first shortlist that is about as good as the best; cheaper ones come first."""
+    qualities = np.array([_evaluate(ranker, shortlist).quality for shortlist in shortlists])
+    for shortlist, quality in zip(shortlists, qualities, strict=True):
+        log.info("%s: quality %.4f", shortlist.parameters, quality)
+    return shortlists[int(np.argmax(qualities >= qualities.max() - _TIE))]
 
 
 def _propose(
     predictor: Predictor, routed: Sparse, parameters: LabelParameters, threads: int
 ) -> Sparse:
-    """Return what the index proposes for each row (n, L), found block by block."""
+    """Return the labels that the index proposes for each row (n, L), found block by block."""
     labels, counts = [], [np.zeros(1, dtype=np.int64)]
     for start in range(0, routed.shape[0], _BLOCK):
         rows = routed[start : start + _BLOCK]
@@ -194,7 +209,7 @@ def _propose(
     return sp.csr_array((ones, np.concatenate(labels), starts), shape=shape)
 
 
-def _train(
+def _train_on(
     rows: Sparse,
     labels: Sparse,
     proposed: Sparse,
@@ -217,7 +232,7 @@ def _train(
 
 
 def weigh_rare_labels(labels: Sparse) -> NDArray[np.float32]:
-    """Return how much more the rows of rare labels weigh: by inverse propensity, from 1 up."""
+    """Return a weight for each label (L,): its inverse propensity, divided by the smallest one."""
     if labels.shape[0] < 3:
         return np.ones(labels.shape[1], dtype=np.float32)
     weights = inverse_propensity(labels)
@@ -226,39 +241,39 @@ def weigh_rare_labels(labels: Sparse) -> NDArray[np.float32]:
 
 
 def _choose_parameters(
-    predictor: Predictor, rows: Sparse, truth: Sparse, wide: int, threads: int
+    predictor: Predictor, rows: Sparse, truth: Sparse, width: int, threads: int
 ) -> LabelParameters:
-    """Choose the score, then the fewest probes that lose next to nothing."""
+    """Choose the best score, then the fewest probes that lose almost nothing."""
     tried = _list_probes(predictor.layout)
 
     def quality(parameters: LabelParameters) -> float:
-        _, found = predictor.predict(rows, rows, wide, parameters, threads=threads)
-        return (_mean_precision(found, truth) + recall(found, truth, wide)) / 2
+        _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
+        return (_mean_precision(found, truth) + recall(found, truth, width)) / 2
 
     usual = tried[min(len(tried) - 1, _USUAL)]
-    # The last of equals wins, and votes come first: they alone tell little apart.
-    by_quality = sorted(SCORES, key=lambda score: quality(LabelParameters(usual, wide, score)))
+    # Among equals the last one wins. Votes come first, since they separate labels the least.
+    by_quality = sorted(SCORES, key=lambda score: quality(LabelParameters(usual, width, score)))
     score = by_quality[-1]
-    reached = quality(LabelParameters(tried[-1], wide, score)) - _ENOUGH
+    reached = quality(LabelParameters(tried[-1], width, score)) - _TOLERANCE
     for probes in tried:
-        parameters = LabelParameters(probes, wide, score)
+        parameters = LabelParameters(probes, width, score)
         if quality(parameters) >= reached:
             break
     return parameters
 
 
 def _list_probes(layout: LabelLayout) -> list[int]:
-    """Return how many buckets may be probed."""
+    """Return the numbers of probes to try."""
     buckets = layout.bias.shape[1]
     if len(layout.prior) == buckets:
-        return [buckets]  # every label alone: nothing is saved by looking at fewer
+        return [buckets]  # one label per bucket: fewer probes would save nothing
     return sorted({min(probes, buckets) for probes in _PROBES})
 
 
 def _mean_precision(found: NDArray[np.int64], truth: Sparse) -> float:
     """Return the mean of P@1, P@3 and P@5."""
-    return float(np.mean([precision(found, truth, k) for k in _depths(found)]))
+    return float(np.mean([precision(found, truth, k) for k in _list_depths(found)]))
 
 
-def _depths(found: NDArray[np.int64]) -> list[int]:
+def _list_depths(found: NDArray[np.int64]) -> list[int]:
     return [k for k in (1, 3, 5) if k <= found.shape[1]]

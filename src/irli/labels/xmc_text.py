@@ -1,8 +1,8 @@
-"""The text of multi-label data, parsed: `irli.labels.files` says what it looks like.
+"""Parse XMC text files: open them, read the header, parse the rows, and report where a line is bad.
 
-The text is read in pieces of whole lines. A compiled parser turns the bytes of each into arrays and
-stops at the first fault, for which Python then finds the words. Every row is one line, so row r is
-line r + 2 of the file.
+`irli.labels.files` describes the format. The text is read in pieces of whole lines. A compiled
+parser turns each piece into arrays and stops at the first fault. Python then makes the error
+message. Every row is one line, so row r is line r + 2 of the file.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from irli.engine.xmc_parser import (
 )
 from irli.errors import FormatError, InvalidParameter
 
-_BYTES = 1 << 24  # text that is parsed at once
-_LONGEST = 200  # bytes in the first line
-_LARGEST = np.iinfo(np.int32).max  # ids are kept in 32 bits
+_BYTES = 1 << 24  # of text parsed at once
+_LONGEST = 200  # bytes of the first line, at most
+_LARGEST = np.iinfo(np.int32).max  # ids have 32 bits
 
 
 class Header(NamedTuple):
-    """What the first line says."""
+    """The numbers in the first line."""
 
     rows: int
     columns: int
@@ -43,8 +43,8 @@ class Header(NamedTuple):
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[IO[bytes]]:
-    """Open a file to read bytes, unpacked if it ends in `.gz`; say so if it is missing or cut."""
+def open_input(file: Path) -> Iterator[IO[bytes]]:
+    """Open a file to read bytes, decompressed if it ends in `.gz`, or raise a plain error."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             yield cast("IO[bytes]", stream)
@@ -57,48 +57,48 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
     except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
         raise FormatError(
             f"{file} must be a whole packed file. It cannot be unpacked: {error}. "
-            "It was cut in the middle, damaged or misnamed: fetch it anew."
+            "It was cut in the middle, damaged or misnamed. Download it again."
         ) from error
 
 
 def read_text(file: Path, labelled: bool) -> tuple[Header, Parsed]:
-    """Return the first line of a text file and all its rows, which have labels or not."""
-    pieces = [_room(b"", labelled)]
+    """Return the header and the rows of a text file. If `labelled`, each row starts with labels."""
+    pieces = [_allocate(b"", labelled)]
     lines = 0
-    with opened(file) as stream:
-        header = _header(file, stream.readline(_LONGEST), labelled)
-        for text in _whole_lines(stream):
+    with open_input(file) as stream:
+        header = _parse_header(file, stream.readline(_LONGEST), labelled)
+        for text in _read_pieces(stream):
             pieces.append(_parse_piece(file, text, lines, header, labelled))
             lines += text.count(b"\n")
     if lines < header.rows:
         raise FormatError(
             f"{file} must have {header.rows} rows, as its first line says. It ends after {lines}, "
             f"in line {lines + 1}, instead. Was it cut in the middle? "
-            "Fetch it anew or correct line 1."
+            "Download it again, or correct line 1."
         )
     return header, Parsed(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
-def _header(file: Path, line: bytes, labelled: bool) -> Header:
+def _parse_header(file: Path, line: bytes, labelled: bool) -> Header:
     names, others = ("N D L", "N D") if labelled else ("N D", "N D L")
     words = line.split()
     count, other_count = len(names.split()), len(others.split())
-    whole = all(word.isdigit() and int(word) <= _LARGEST for word in words)
-    whole = whole and len(line) < _LONGEST
-    if whole and len(words) == count:
+    valid = all(word.isdigit() and int(word) <= _LARGEST for word in words)
+    valid = valid and len(line) < _LONGEST
+    if valid and len(words) == count:
         return Header(int(words[0]), int(words[1]), int(words[2]) if labelled else 0)
-    advice = "It is damaged or of another format: fetch it anew."
-    if whole and len(words) == other_count:
+    advice = "It is damaged or of another format. Download it again."
+    if valid and len(words) == other_count:
         other = "read_matrix" if labelled else "read_rows"
-        advice = f"A file that starts with {others} is read by {other}."
-    got = f"'{_shown(line.strip())}'" if line else "nothing, the file is empty,"
+        advice = f"Files that start with {others} are read by {other}."
+    got = f"'{_shorten(line.strip())}'" if line else "nothing (the file is empty)"
     raise FormatError(
         f"{file}, line 1: must be {count} whole numbers, {names}, each at most {_LARGEST}. "
         f"Got {got} instead. {advice}"
     )
 
 
-def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
+def _read_pieces(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield the text in pieces that end in a newline."""
     rest = b""
     while block := stream.read(_BYTES):
@@ -112,8 +112,8 @@ def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _room(text: bytes, labelled: bool) -> Parsed:
-    """Return arrays that have room for whatever `text` holds."""
+def _allocate(text: bytes, labelled: bool) -> Parsed:
+    """Return empty arrays that are large enough for the rows of `text`."""
     rows, pairs = text.count(b"\n"), text.count(b":")
     names = rows + text.count(b",") if labelled else 0
     return Parsed(
@@ -126,26 +126,26 @@ def _room(text: bytes, labelled: bool) -> Parsed:
 
 
 def _parse_piece(file: Path, text: bytes, lines: int, header: Header, labelled: bool) -> Parsed:
-    """Return the rows in a piece of text that has `lines` lines between the first and itself."""
+    """Return the rows of a piece of text, which follows `lines` lines after the header."""
     rows = max(0, header.rows - lines)
-    room = _room(text, labelled)
+    parsed = _allocate(text, labelled)
     codes = np.frombuffer(text, dtype=np.uint8)
-    fault, at = parse(codes, labelled, rows, header.columns, header.labels, room)
+    fault, at = parse(codes, labelled, rows, header.columns, header.labels, parsed)
     if fault != GOOD:
         line = lines + text.count(b"\n", 0, at) + 2
-        raise _fault(file, fault, line, text[at:], header)
-    names, pairs = int(room.label_counts.sum()), int(room.pair_counts.sum())
+        raise _format_error(file, fault, line, text[at:], header)
+    names, pairs = int(parsed.label_counts.sum()), int(parsed.pair_counts.sum())
     return Parsed(
-        label_counts=room.label_counts[:rows],
-        labels=room.labels[:names],
-        pair_counts=room.pair_counts[:rows],
-        columns=room.columns[:pairs],
-        values=room.values[:pairs],
+        label_counts=parsed.label_counts[:rows],
+        labels=parsed.labels[:names],
+        pair_counts=parsed.pair_counts[:rows],
+        columns=parsed.columns[:pairs],
+        values=parsed.values[:pairs],
     )
 
 
-def _fault(file: Path, fault: int, line: int, text: bytes, header: Header) -> FormatError:
-    """Return the error for `text`, which starts with what is wrong."""
+def _format_error(file: Path, fault: int, line: int, text: bytes, header: Header) -> FormatError:
+    """Return the error for a fault at the start of `text`."""
     end = rb"[^\s,]*" if fault == BAD_LABEL else rb"\S*"
     got = cast("re.Match[bytes]", re.match(end, text)).group()
     must, advice = {
@@ -164,12 +164,12 @@ def _fault(file: Path, fault: int, line: int, text: bytes, header: Header) -> Fo
         ),
         ROW_TOO_MANY: (
             f"the file must end after {header.rows} rows, as its first line says",
-            "Correct line 1 or remove what is too much.",
+            "Correct line 1, or remove the other lines.",
         ),
     }[fault]
-    return FormatError(f"{file}, line {line}: {must}. Got '{_shown(got)}' instead. {advice}")
+    return FormatError(f"{file}, line {line}: {must}. Got '{_shorten(got)}' instead. {advice}")
 
 
-def _shown(text: bytes) -> str:
+def _shorten(text: bytes) -> str:
     shown = text[:40].decode("ascii", "backslashreplace")
     return shown + "..." if len(text) > 40 else shown

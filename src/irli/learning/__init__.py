@@ -1,6 +1,6 @@
-"""Algorithm 1: from a problem to routers and partitions. The only room that imports torch.
+"""Algorithm 1: learn routers and partitions. The only package that imports torch.
 
-torch is imported when learning begins, so that a process that only searches never loads it.
+torch is imported when learning starts. A process that only searches never loads it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def learn(
     options: LearnOptions | None = None,
     start: list[Repetition] | None = None,
 ) -> list[Repetition]:
-    """Learn R repetitions of a problem, each a router and its partition.
+    """Learn R repetitions of a problem. Each is a router and its partition.
 
     Parameters
     ----------
     recipe : Recipe
-        Resolved for the problem.
+        Must be resolved for the problem.
     start : list of Repetition, optional
-        Where to go on from, instead of beginning anew.
+        Repetitions that learning continues from, instead of starting from scratch.
     """
     options = options or LearnOptions()
     learned: list[Repetition] = load_runs(options.device).learn(problem, recipe, options, start)
@@ -35,7 +35,7 @@ def learn(
 
 
 def load_runs(device: str = "cpu") -> Any:
-    """Return the module `irli.learning.runs`, if torch is installed and can use `device`."""
+    """Import `irli.learning.runs`. Raise if torch is not installed or cannot use `device`."""
     try:
         import torch
 

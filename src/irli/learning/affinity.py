@@ -1,8 +1,8 @@
-"""Which buckets suit an item: the label affinity of section 3.2, by both definitions and mixed.
+"""Label affinity (section 3.2): score items and queries with the network and rank the buckets.
 
-Definition 2 is the router's score of the item itself, f(item). Definition 1 sums f over the queries
-that want the item. Only the best buckets of each f are kept, so that no N x B array is needed. An
-item whose best buckets are full has further ones ranked for it.
+Definition 2 is the router's score of the item itself, f(item). Definition 1 is the sum of f over
+the queries to which the item is relevant. Only the best buckets of each f are kept, so that no
+N x B array is needed. For an item whose best buckets are full, more buckets are ranked.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from irli.learning.network import RouterNetwork
 from irli.learning.sizes import bucket_dtype, count_kept_buckets
 from irli.learning.torch_topk import log_sums, top_k
 
-_BLOCK = 2048  # queries scored at once for items without vectors
+_BLOCK = 2048  # queries scored at a time, for items without vectors
 _PART = 128  # items for a thread at a time
 _NO_OTHERS = Others(np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32))
-_FEW = 4  # queries that rank further buckets for an item without a vector
-_ITEM_WEIGHT = 3.0  # f of the item itself counts like three queries that want it
+_FEW = 4  # queries that rank more buckets for an item without a vector
+_ITEM_WEIGHT = 3.0  # f of the item itself counts as much as f of three queries
 
 Floats = NDArray[np.float32]
 Best = tuple[NDArray[np.int32], Floats]
 
 
 class Affinity:
-    """A `partition.Ranking` of buckets by a network that is being trained.
+    """A `partition.Ranking` of buckets by the network that is being trained.
 
     Parameters
     ----------
     network : RouterNetwork
     head : int
-        Which of its routers.
+        The head of the network, one for each repetition.
     points : Inputs of length a
         All points that the router scores: `Problem.scored_points`.
     wanted_by : CSR array of shape (N, a)
-        The weight with which each of them, as a query, wants each item.
+        The relevance of each item to each point as a query.
     items_are_queries : bool
         Whether the first N points are the items.
     """
@@ -72,11 +72,11 @@ class Affinity:
             wanted_by.eliminate_zeros()
         self.wanted_by = wanted_by
         self.best = self._find_best(recipe.normalize_affinity, recipe.choices)
-        if items_are_queries:  # an item that no query wants is ranked by itself
+        if items_are_queries:  # an item that is relevant to no query is ranked by f(item)
             self.item_weight[np.diff(wanted_by.indptr) == 0] = _ITEM_WEIGHT
 
     def complementing(self, held: NDArray[np.int32]) -> Affinity:
-        """Rank second buckets: what counts are the queries that would miss the item in `held`."""
+        """Return a ranking of second buckets, for the queries that miss the item in `held`."""
         other = copy(self)
         other.held = held
         return other
@@ -124,19 +124,20 @@ class Affinity:
                 best[part],
                 lead[part],
             )
-            lonely = best[part][:, 0] < 0
-            if lonely.any():  # no query wants them: any bucket will do
-                shape = (int(lonely.sum()), len(buckets))
-                anywhere = np.random.default_rng(items[part][lonely]).random(shape).argsort(axis=1)
-                there = min(best.shape[1], len(buckets))
-                best[start : start + _PART, :there][lonely] = buckets[anywhere[:, :there]]
+            unwanted = best[part][:, 0] < 0
+            if unwanted.any():  # relevant to no query, so any bucket will do
+                shape = (int(unwanted.sum()), len(buckets))
+                draws = np.random.default_rng(items[part][unwanted]).random(shape)
+                random_order = draws.argsort(axis=1)
+                width = min(best.shape[1], len(buckets))
+                best[start : start + _PART, :width][unwanted] = buckets[random_order[:, :width]]
 
         jobs = [partial(rank, start) for start in range(0, len(items), _PART)]
         run_all(jobs, torch.get_num_threads())
 
     @torch.no_grad()
     def _find_best(self, normalize: bool, choices: int) -> BestBuckets:
-        """Return the best buckets of f for each point, and how likely each is probed."""
+        """Return the best buckets of each point by f, and the chance that each is probed."""
         buckets = self.network.buckets
         kept = min(count_kept_buckets(len(self.points), choices), buckets)
         best = np.empty((len(self.points), kept), dtype=bucket_dtype(buckets))
@@ -152,7 +153,7 @@ class Affinity:
                 marginal += self._to_chance((logits - total).exp_()).sum(dim=0)
         if not normalize:
             return BestBuckets(best, chance, np.ones(buckets, dtype=np.float32))
-        # Compared with the mean: a young network scores the same few buckets highest for all.
+        # Relative to the mean: early in training, the same few buckets score highest for all.
         mean = marginal.cpu().numpy() / len(self.points)
         return BestBuckets(best, chance, (1 / np.maximum(mean, 1e-12)).astype(np.float32))
 
@@ -160,14 +161,14 @@ class Affinity:
     def _rank_others(
         self, items: NDArray[np.int64], buckets: NDArray[np.int64], count: int
     ) -> Others:
-        """Return the best of these buckets for some items by f alone."""
+        """Return the best of `buckets` for some items, ranked by f alone."""
         suit = self._score_suits(items, buckets)
         values, places = top_k(suit, min(count, len(buckets)))
         values /= values[:, :1].clamp(min=1e-30)
         return Others(buckets[places.numpy()].astype(np.int32), values.numpy())
 
     def _score_suits(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Tensor:
-        """Return how well these buckets suit some items by f alone (n, buckets)."""
+        """Return the scores of `buckets` for some items by f alone: (n, buckets)."""
         if self.items_are_queries:
             logits = self._score(items)[:, buckets]
             return (logits - logits.amax(dim=1, keepdim=True)).exp_()
@@ -177,7 +178,7 @@ class Affinity:
             [np.arange(s, s + n) for s, n in zip(csr.indptr[items], few, strict=True)]
         ).astype(np.int64)
         item = np.repeat(np.arange(len(items)), few)
-        # For an item that no query wants any bucket will do: random numbers below any chance.
+        # Small random scores decide for an item that is relevant to no query.
         suit = np.random.default_rng(items).random((len(items), len(buckets)), np.float32)
         suit *= np.float32(1e-6)
         for start in range(0, len(entry), _BLOCK):
@@ -191,7 +192,7 @@ class Affinity:
         return self.network.score(batch, self.head).cpu()
 
     def _to_chance(self, probability: Tensor) -> Tensor:
-        """Return the chance of being probed, when the threshold lies about `probe_cut`."""
+        """Return the chance that a bucket is probed if the threshold is about `probe_cut`."""
         if self.probe_cut == 0:
             return probability
         return probability / (probability + self.probe_cut)

@@ -1,4 +1,4 @@
-"""Queries as the networks take them: dense rows as a tensor, sparse rows as bags of features."""
+"""Batches of queries as torch tensors: dense rows, sparse rows as embedding bags, and noise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from irli.base.types import Rows
 
 
 class Bag(NamedTuple):
-    """A batch of sparse rows, as an embedding bag takes it: never a dense (n, d)."""
+    """A batch of sparse rows for an embedding bag. It is never made dense."""
 
-    features: Tensor  # (non-zeros,): which
-    values: Tensor  # (non-zeros,): how much
+    features: Tensor  # (non-zeros,): column numbers
+    values: Tensor  # (non-zeros,)
     offsets: Tensor  # (n,): where each row starts
 
     def to(self, device: torch.device) -> Bag:
@@ -31,9 +31,9 @@ Batch: TypeAlias = "Tensor | Bag"
 
 
 class Inputs:
-    """Rows of either kind, from which batches are taken.
+    """Dense or sparse rows, from which batches are taken.
 
-    Dense rows may come in two arrays, one after the other.
+    Dense rows may come in two arrays, of which `more` follows `rows`.
 
     Examples
     --------
@@ -47,15 +47,15 @@ class Inputs:
     def __init__(self, rows: Rows, more: NDArray[np.float32] | None = None) -> None:
         self.sparse = sp.issparse(rows)
         self.rows: Any = rows
-        self.more = more  # dense rows that follow: a mapped file is never copied as a whole
+        self.more = more  # not concatenated, because `rows` may be a mapped file
 
     def __len__(self) -> int:
         return int(self.rows.shape[0]) + (0 if self.more is None else len(self.more))
 
     def take(self, rows: NDArray[np.int64]) -> Batch:
-        """Return the batch of some rows."""
+        """Return some rows as a batch."""
         if not self.sparse:
-            return torch.from_numpy(self._dense(rows))
+            return torch.from_numpy(self._take_dense(rows))
         part = self.rows[rows]
         return Bag(
             torch.from_numpy(part.indices.astype(np.int64)),
@@ -63,7 +63,7 @@ class Inputs:
             torch.from_numpy(part.indptr[:-1].astype(np.int64)),
         )
 
-    def _dense(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _take_dense(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         if self.more is None:
             return np.asarray(self.rows[rows])
         here = rows < len(self.rows)
@@ -73,7 +73,7 @@ class Inputs:
         return dense
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Batch]]:
-        """Go through all rows in blocks."""
+        """Yield all rows in blocks."""
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             yield part, self.take(np.arange(part.start, part.stop))
@@ -81,7 +81,7 @@ class Inputs:
 
 
 def with_noise(batch: Batch, noise: float) -> Batch:
-    """Blur dense queries, so that the router learns regions and not points."""
+    """Add noise to dense queries, so that the router learns regions and not points."""
     if isinstance(batch, Bag) or noise == 0:
         return batch
     length = batch.norm(dim=1, keepdim=True) / batch.shape[1] ** 0.5

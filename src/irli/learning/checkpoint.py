@@ -1,4 +1,4 @@
-"""Checkpoints: finished repetitions as files, found again by what they were learned from."""
+"""Checkpoints: save finished repetitions to files and load them to resume a build."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,7 +24,9 @@ from irli.learning.repetition import Repetition, group_repetitions
 
 log = logging.getLogger(__name__)
 
-_TRUNK = ("project", "shift")  # the same arrays in all routers of a group
+_TRUNK = ("project", "shift")  # arrays that all routers of a group share
+# What reading raises if some bytes of a file are wrong.
+_DAMAGED = (BadZipFile, ValueError, KeyError, EOFError, TypeError, RuntimeError, OSError)
 
 
 class Checkpoint:
@@ -33,9 +35,9 @@ class Checkpoint:
     Parameters
     ----------
     folder : path, optional
-        None keeps nothing.
+        None saves nothing.
     mark : str
-        Identifies problem and recipe: files with another mark are not used.
+        Identifies the problem and the recipe. Files with another mark are ignored.
     """
 
     def __init__(self, folder: StrPath | None, mark: str) -> None:
@@ -43,7 +45,7 @@ class Checkpoint:
         self.mark = mark
 
     def save(self, numbers: list[int], group: list[Repetition]) -> None:
-        """Write a group of repetitions that was learned together."""
+        """Write a group of repetitions that were learned together."""
         if self.folder is None:
             return
         arrays: dict[str, Any] = {"mark": np.array(self.mark)}
@@ -54,24 +56,25 @@ class Checkpoint:
             history = json.dumps(repetition.history).encode()
             arrays[f"{place}.history"] = np.frombuffer(history, dtype=np.uint8)
             arrays[f"{place}.assignment"] = repetition.partition.assignment
-        with write_atomically(self.folder, _file(self.folder, numbers).name) as file:
+        with write_atomically(self.folder, _make_path(self.folder, numbers).name) as file:
             np.savez(file, **arrays)
 
     def load(self, numbers: list[int]) -> list[Repetition] | None:
-        """Read a group; None if it is not there, damaged, or of another problem or recipe."""
+        """Read a group. None if it is missing, damaged, or of another problem or recipe."""
         if self.folder is None:
             return None
-        path = _file(self.folder, numbers)
-        try:
-            return self._read(path, len(numbers))
-        except FileNotFoundError:
+        path = _make_path(self.folder, numbers)
+        if not path.exists():
             return None
-        except (BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
-            log.warning("%s is damaged and is learned again: %s", path, error)
-            return None
+        with path.open("rb") as file:
+            try:
+                return self._read(file, len(numbers))
+            except _DAMAGED as error:
+                log.warning("%s is damaged and is learned again: %s", path, error)
+                return None
 
     def load_all(self, recipe: Recipe, before: int | None = None) -> list[Repetition]:
-        """Read all repetitions, or those before one; each must be there."""
+        """Read all repetitions, or all before number `before`. Raise if one is missing."""
         done: list[Repetition] = []
         for numbers in group_repetitions(recipe):
             if before is not None and numbers[0] >= before:
@@ -79,16 +82,16 @@ class Checkpoint:
             group = self.load(numbers)
             if group is None:
                 raise FormatError(
-                    f"{_file(self.folder or Path(), numbers)} must hold a finished repetition. It "
-                    "is missing, damaged or of another build. Start the build again: it learns "
-                    "what is missing."
+                    f"{_make_path(self.folder or Path(), numbers)} must hold a finished "
+                    "repetition. It is missing, damaged or of another build. Start the build again "
+                    "to learn what is missing."
                 )
             done += group
         return done
 
-    def _read(self, path: Path, count: int) -> list[Repetition] | None:
+    def _read(self, file: IO[bytes], count: int) -> list[Repetition] | None:
         group = []
-        with np.load(path, allow_pickle=False) as saved:
+        with np.load(file, allow_pickle=False) as saved:
             if "mark" not in saved or str(saved["mark"]) != self.mark:
                 return None
             fields: dict[str, Any] = {}
@@ -107,7 +110,7 @@ class Checkpoint:
 def open_checkpoint(
     folder: StrPath | None, problem: Problem, recipe: Recipe, *, needed: bool
 ) -> Iterator[Checkpoint]:
-    """Open the checkpoint of a problem; where one is needed and none given, a temporary one."""
+    """Open the checkpoint of a problem. If one is needed but no folder given, use a temporary."""
     if folder is None and not needed:
         yield Checkpoint(None, "")
         return
@@ -120,5 +123,5 @@ def open_checkpoint(
         yield Checkpoint(temporary, mark)
 
 
-def _file(folder: Path, numbers: list[int]) -> Path:
+def _make_path(folder: Path, numbers: list[int]) -> Path:
     return folder / f"repetition-{numbers[0]:04d}.npz"

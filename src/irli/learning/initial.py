@@ -1,4 +1,4 @@
-"""Where learning begins: the first partition of a repetition, and its untrained network."""
+"""The start of learning: the first partition (hash or k-means) and the untrained network."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def make_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
 def make_first_partition(
     items: NDArray[np.float32], recipe: Recipe, number: int, rng: np.random.Generator
 ) -> tuple[Partition, Tensor | None]:
-    """Return the first partition of repetition `number`, and the centroids that it comes from.
+    """Return the first partition of repetition `number`, and its centroids if it has any.
 
-    A 2-universal hash (section 3.1), one bucket for each item, or bounded k-means buckets.
+    It is a 2-universal hash (section 3.1), one bucket for each item, or bounded k-means.
     """
     count = len(items)
     if recipe.start == "hash":
@@ -45,11 +45,12 @@ def make_first_partition(
 
 
 def limit_load(items: int, recipe: Recipe) -> int:
-    """Return how many items a bucket may hold under the recipe."""
+    """Return how many items a bucket may hold by the recipe."""
     return bucket_capacity(items * recipe.buckets_per_item, recipe.buckets, recipe.slack)
 
 
 def _assign_nearest(vectors: NDArray[np.float32], centroids: Tensor, recipe: Recipe) -> Partition:
+    """Put each vector into the bucket of its nearest centroid that has room."""
     size = max(1, SCORES // len(centroids))
 
     def rank(
@@ -57,15 +58,15 @@ def _assign_nearest(vectors: NDArray[np.float32], centroids: Tensor, recipe: Rec
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         buckets = np.arange(len(centroids)) if among is None else among
         chosen = centroids if among is None else centroids[among]
-        there = min(count, len(chosen))
+        width = min(count, len(chosen))
         best = np.full((len(items), count), -1, dtype=np.int32)
         lead = np.empty(len(items), dtype=np.float32)
         for start in range(0, len(items), size):
             part = slice(start, start + size)
             points = torch.from_numpy(np.asarray(vectors[items[part]]))
-            places, values = nearest_centroids(points, chosen, there)
-            best[part, :there] = buckets[places.numpy()]
-            lead[part] = values[:, 0] - values[:, min(1, there - 1)]
+            places, values = nearest_centroids(points, chosen, width)
+            best[part, :width] = buckets[places.numpy()]
+            lead[part] = values[:, 0] - values[:, min(1, width - 1)]
             release_pages(vectors)
         return best, lead
 

@@ -1,4 +1,4 @@
-"""The router while it learns: a small torch module, its warm start, and its losses."""
+"""The router network in torch: its layers, its warm start from centroids, and its losses."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from irli.base.types import Rows
 from irli.engine.router import Router, make_router
 from irli.learning.batches import Bag, Batch
 
-_SPARSE_SPREAD = 0.1  # of a feature's first vector: rows of unit length start with small logits
-_BLOCK = 65_536  # rows whose mean is taken at once
+_SPARSE_SPREAD = 0.1  # initial spread of the feature vectors, so that logits start small
+_BLOCK = 65_536  # rows added up at a time
 _TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
 class Pairs(NamedTuple):
     """The (query, relevant item) pairs of a batch, as the losses need them."""
 
-    row: Tensor  # (pairs,): the query's row of logits
+    row: Tensor  # (pairs,): the row of the query in the logits
     bucket: Tensor  # (pairs, S): the item's buckets, -1 where it has fewer
-    weight: Tensor  # (pairs,): sums to 1 over a query's items
+    weight: Tensor  # (pairs,): sums to 1 over the items of a query
 
 
 class Bagged(nn.Module):
-    """A linear layer for sparse rows: the sum of a row's features, each with a vector of its own.
+    """A linear layer for sparse rows: a weighted sum of the vectors of a row's features.
 
-    Only the vectors of the features in a batch get a gradient, so a step costs the same with a
-    thousand features as with millions.
+    Only the vectors of the features in a batch get a gradient. So the cost of a step does not
+    depend on the number of features.
     """
 
     def __init__(self, dim: int, width: int) -> None:
@@ -47,11 +47,11 @@ class Bagged(nn.Module):
 class RouterNetwork(nn.Module):
     """f_r: queries (n, d) -> logits (n, H, B), in the form described in `irli.engine.router`.
 
-    H heads on one trunk are the routers of H repetitions that learn together; the paper's
-    repetitions have a network each, with one head.
+    H heads on one trunk are the routers of H repetitions that learn together. In the paper, each
+    repetition has its own network with one head.
 
-    Queries are scaled to unit length on average before they enter, and dense ones centred, so that
-    one learning rate suits pixels and unit vectors alike; `to_routers` folds that into the weights.
+    Queries are scaled to unit length on average, and dense queries are also centred. So one
+    learning rate suits pixels as well as unit vectors. `to_routers` folds this into the weights.
     """
 
     centre: Tensor
@@ -75,20 +75,20 @@ class RouterNetwork(nn.Module):
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, queries: Batch) -> Tensor:
-        logits: Tensor = self.out(self._features(queries))
+        logits: Tensor = self.out(self._compute_features(queries))
         return logits.reshape(-1, self.heads, self.buckets)
 
     def score(self, queries: Batch, head: int) -> Tensor:
         """Return the logits of one head (n, B)."""
         part = slice(head * self.buckets, (head + 1) * self.buckets)
-        features = self._features(queries)
+        features = self._compute_features(queries)
         return nn.functional.linear(features, self.out.weight[part], self.out.bias[part])
 
-    def _features(self, queries: Batch) -> Tensor:
+    def _compute_features(self, queries: Batch) -> Tensor:
         if isinstance(queries, Bag):
             return torch.relu(self.hidden(queries._replace(values=queries.values / self.scale)))
         x = (queries - self.centre) / self.scale
-        # The ReLU part sees coordinates of unit variance: else it hardly learns in our few steps.
+        # The ReLU part needs coordinates of unit variance, or it learns too slowly.
         features = torch.relu(self.hidden(x * x.shape[1] ** 0.5))
         if self.linear is not None:
             features = torch.cat([self.linear(x), features], dim=1)
@@ -96,12 +96,12 @@ class RouterNetwork(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.out.weight.device
 
     @torch.no_grad()
     def standardize(self, rows: Rows) -> None:
-        """Measure centre and scale of the inputs."""
+        """Set the centre and the scale of the inputs from `rows`."""
         if not isinstance(rows, np.ndarray):
             length = float(np.sqrt((rows.data.astype(np.float64) ** 2).sum() / rows.shape[0]))
             self.scale.fill_(length or 1.0)
@@ -116,17 +116,19 @@ class RouterNetwork(nn.Module):
     def warm_start(
         self, centroids: Tensor, inner_product: bool, pairs: Pairs, queries: Batch
     ) -> None:
-        """Begin as temperature x centroid scores; the part behind the ReLU begins at zero.
+        """Start with temperature x centroid scores. The ReLU part starts at zero.
 
         The linear part keeps the directions in which the centroids differ most. The temperature is
-        the one that explains `pairs` best. For a network with one head.
+        the one with the lowest loss on `pairs`. Only for a network with one head.
         """
         if self.linear is None:
             return
         means = (centroids - self.centre) / self.scale
         width = self.linear.out_features
-        apart = (means - means.mean(dim=0)).double()
-        directions = torch.linalg.eigh(apart.T @ apart).eigenvectors.T.flip(0).to(means.dtype)
+        differences = (means - means.mean(dim=0)).double()
+        directions = (
+            torch.linalg.eigh(differences.T @ differences).eigenvectors.T.flip(0).to(means.dtype)
+        )
         self.linear.weight.copy_(directions[:width])
         weight = torch.zeros_like(self.out.weight)
         weight[:, :width] = means @ directions[:width].T
@@ -144,7 +146,7 @@ class RouterNetwork(nn.Module):
 
     @torch.no_grad()
     def load_routers(self, routers: list[Router]) -> None:
-        """Begin with the weights of `to_routers`: for a network without a linear part."""
+        """Start with the weights that `to_routers` returned. For a network without linear part."""
         project = torch.from_numpy(np.array(routers[0].project))
         shift = torch.from_numpy(np.array(routers[0].shift))
         self.centre.zero_()
@@ -159,7 +161,7 @@ class RouterNetwork(nn.Module):
 
     @torch.no_grad()
     def to_routers(self) -> list[Router]:
-        """Return the heads as plain arrays that take raw queries; they share those of the trunk."""
+        """Return the heads as plain arrays for raw queries. The arrays of the trunk are shared."""
         if isinstance(self.hidden, Bagged):
             linear = 0
             project, shift = self.hidden.table.weight / self.scale, self.hidden.bias.detach()
@@ -171,11 +173,11 @@ class RouterNetwork(nn.Module):
             zeros = torch.zeros(linear, device=weight.device)
             project = weight.T
             shift = torch.cat([zeros, self.hidden.bias]) - weight @ self.centre
-        trunk, offset = _array(project), _array(shift)
+        trunk, offset = _to_array(project), _to_array(shift)
         out = self.out.weight.reshape(self.heads, self.buckets, -1)
         bias = self.out.bias.reshape(self.heads, self.buckets)
         return [
-            make_router(trunk, offset, linear, _array(out[h].T), _array(bias[h]))
+            make_router(trunk, offset, linear, _to_array(out[h].T), _to_array(bias[h]))
             for h in range(self.heads)
         ]
 
@@ -183,23 +185,23 @@ class RouterNetwork(nn.Module):
 def softmax_loss(logits: Tensor, pairs: Pairs) -> Tensor:
     """Cross-entropy on the buckets of the relevant items.
 
-    An item with two buckets is found in either, so its probability is the sum of both. With one
-    bucket each this is the cross-entropy with the histogram of the relevant items' buckets.
+    An item with two buckets is found in either of them, so its probability is the sum of both. With
+    one bucket for each item, this is the cross-entropy with the histogram of the relevant buckets.
     """
-    item = torch.logsumexp(_of_pairs(logits, pairs), dim=1)
+    item = torch.logsumexp(_gather_pair_logits(logits, pairs), dim=1)
     total = torch.logsumexp(logits, dim=1)
     return (pairs.weight * (total[pairs.row] - item)).sum() / pairs.weight.sum()
 
 
 def sigmoid_bce_loss(logits: Tensor, pairs: Pairs) -> Tensor:
     """Binary cross-entropy over "the bucket holds a relevant item", sigmoid (the authors' code)."""
-    return nn.functional.binary_cross_entropy_with_logits(logits, _holds(logits, pairs))
+    return nn.functional.binary_cross_entropy_with_logits(logits, _make_targets(logits, pairs))
 
 
 def softmax_bce_loss(logits: Tensor, pairs: Pairs) -> Tensor:
     """Binary cross-entropy over "the bucket holds a relevant item", softmax (the paper's text)."""
     probability = torch.softmax(logits, dim=1).clamp(1e-7, 1 - 1e-7)
-    return nn.functional.binary_cross_entropy(probability, _holds(logits, pairs))
+    return nn.functional.binary_cross_entropy(probability, _make_targets(logits, pairs))
 
 
 LOSS = {
@@ -209,14 +211,15 @@ LOSS = {
 }
 
 
-def _of_pairs(logits: Tensor, pairs: Pairs) -> Tensor:
-    """Return the logits of each pair's buckets (pairs, S), -inf where there is none."""
+def _gather_pair_logits(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Return the logits of the buckets of each pair (pairs, S), -inf for padding."""
     place = pairs.row[:, None] * logits.shape[1] + pairs.bucket.clamp(min=0)
     values = logits.reshape(-1).gather(0, place.reshape(-1)).reshape(pairs.bucket.shape)
     return values.masked_fill(pairs.bucket < 0, -torch.inf)
 
 
-def _holds(logits: Tensor, pairs: Pairs) -> Tensor:
+def _make_targets(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Return 1 where a bucket holds a relevant item, in the shape of the logits."""
     target = torch.zeros_like(logits)
     row = pairs.row[:, None].expand_as(pairs.bucket)
     there = pairs.bucket >= 0
@@ -224,5 +227,5 @@ def _holds(logits: Tensor, pairs: Pairs) -> Tensor:
     return target
 
 
-def _array(tensor: Tensor) -> NDArray[np.float32]:
+def _to_array(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)

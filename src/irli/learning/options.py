@@ -1,4 +1,4 @@
-"""How learning runs: threads, processes, device, checkpoint, progress. Never what is learned."""
+"""Options of `fit` that do not change the result: threads, workers, device, checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from irli.base.types import StrPath
 
 
 class LearnArguments(TypedDict, total=False):
-    """The keyword arguments of every `fit`; `LearnOptions` says what they mean."""
+    """The keyword arguments of every `fit`. `LearnOptions` explains them."""
 
     progress: Progress
     threads: int | None
@@ -23,20 +23,20 @@ class LearnArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """How learning runs.
+    """How learning runs. None of these options changes what is learned.
 
     Attributes
     ----------
     progress : bool or callable
-        True shows bars; a function is called with (done, total, what).
+        True shows progress bars. A function is called with (done, total, what).
     threads : int, optional
-        Threads to learn with: one for each core by default, or with -1.
+        Number of threads. By default, or with -1, one for each core.
     workers : int
-        Processes that learn repetitions side by side.
+        Number of processes that learn repetitions in parallel.
     device : str
-        Where torch learns: "cpu", "cuda".
+        The device of torch, such as "cpu" or "cuda".
     checkpoint : path, optional
-        A folder that keeps finished repetitions, so that a second call resumes there.
+        A folder for finished repetitions. A second call resumes from it.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Which bucket holds which item: assignments, loads, and the two ways to re-partition.
+"""`Partition`: the buckets of every item and their loads, and the two ways to re-partition.
 
-Both ways take a ranking of the buckets as a function that works block by block, so that the
-affinities of all items to all buckets never exist at once.
+Both ways take a function that ranks the buckets of a block of items. So the affinities of all items
+to all buckets are never in memory at the same time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from irli.engine.placement import place_bounded, place_least_loaded
 
-_BLOCK = 4096  # items that look for room at a time
+_BLOCK = 4096  # items whose choices are full that are placed at a time
 
 
 class Ranking(Protocol):
-    """The affinity of items, seen as their best buckets."""
+    """A function that ranks the buckets of items by affinity."""
 
     def __call__(
         self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the best buckets, best first (n, count), and how far the best one leads.
+        """Return the best buckets (n, count), best first, and the lead of the first (n,).
 
-        Short rows are padded with -1. Of all buckets, only those that are likely to be probed need
-        to be ranked. Of the buckets `among`, if given, the best are always ranked.
+        Short rows are padded with -1. Buckets that are hardly ever probed may be left out. If
+        `among` is given, only these buckets are ranked, and none of the best is left out.
         """
         ...
 
@@ -63,14 +63,14 @@ class Partition:
         return np.bincount(held, minlength=self.buckets)
 
     def invert(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return offsets (B + 1,) and the items (entries,) in bucket order."""
+        """Return the inverted lists: offsets (B + 1,) and items (entries,), bucket by bucket."""
         flat = self.assignment.ravel()
         entries = np.argsort(flat, kind="stable")[np.count_nonzero(flat < 0) :]
         offsets = np.concatenate([[0], np.cumsum(self.loads())])
         return offsets, (entries // self.assignment.shape[1]).astype(np.int32)
 
     def moved_share(self, other: Partition) -> float:
-        """Return the share of items that are not in the same buckets as in `other`."""
+        """Return the share of items whose buckets differ from those in `other`."""
         mine, theirs = np.sort(self.assignment, axis=1), np.sort(other.assignment, axis=1)
         return float((mine != theirs).any(axis=1).mean())
 
@@ -89,7 +89,7 @@ def bucket_capacity(entries: int, buckets: int, slack: float) -> int:
 def assign_least_loaded(
     rank: Ranking, items: int, buckets: int, choices: int, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Put each item into the least loaded of its best K buckets, in random order (section 3.2)."""
+    """Put the items, in random order, into the least loaded of their K best (section 3.2)."""
     loads = np.zeros(buckets, dtype=np.int64)
     chosen = np.empty(items, dtype=np.int32)
     best, _ = rank(np.arange(items), choices)
@@ -105,22 +105,22 @@ def assign_bounded(
     loads: NDArray[np.int64],
     taken: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:
-    """Put each item into the best of its buckets that holds fewer than `limit`.
+    """Put each item into its best bucket that holds fewer than `limit` items.
 
-    Items whose best bucket leads by most go first. An item whose `choices` are full goes after
-    all others, to its next best bucket with room.
+    Items whose best bucket leads by most go first. An item whose `choices` are full waits until all
+    others are placed, and then takes its next best bucket with room.
 
     Parameters
     ----------
     loads : int64 array of shape (B,)
-        What the buckets hold already; counted up here.
+        The current loads of the buckets. They are updated.
     taken : int32 array of shape (N,), optional
-        A bucket that each item must not choose (again): the one that already holds it.
+        The bucket that already holds each item. The item must not go there again.
 
     Returns
     -------
     int32 array of shape (N,)
-        The bucket of each item; -1 if no other than `taken` had room.
+        The bucket of each item, or -1 if no bucket but `taken` had room.
     """
     if taken is None:
         taken = np.full(items, -1, dtype=np.int32)
@@ -129,11 +129,11 @@ def assign_bounded(
     waiting = np.argsort(-lead, kind="stable")
     place_bounded(waiting, waiting, best, limit, loads, taken, chosen)
     for block in _cut_blocks(waiting[chosen[waiting] < 0]):
-        asked = 0
-        while len(block) != asked and (loads < limit).any():  # until no item finds a place any more
-            asked = len(block)
+        tried = 0
+        while len(block) != tried and (loads < limit).any():  # until no more items can be placed
+            tried = len(block)
             best, _ = rank(block, max(2, choices), np.flatnonzero(loads < limit))
-            place_bounded(block, np.arange(asked), best, limit, loads, taken, chosen)
+            place_bounded(block, np.arange(tried), best, limit, loads, taken, chosen)
             block = block[chosen[block] < 0]
     return chosen
 

@@ -1,4 +1,4 @@
-"""What there is to learn: items, the queries that want them, and queries held out to validate."""
+"""`Problem`, the training data of Algorithm 1: items, queries, relevance, held-out queries."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _CSR = ("data", "indices", "indptr")
 
 @dataclass(frozen=True)
 class Problem:
-    """Items, training queries with the items they want, validation queries.
+    """The items, the training queries with their relevant items, and the validation queries.
 
     Attributes
     ----------
-    metric : str
+    metric : {"l2", "ip", "cosine"}
     items : float32 array of shape (N, p)
-        Where the items lie, for the first partition.
+        The points of the items, from which the first partition is made.
     items_are_queries : bool
         Whether the items are points of the query space, so that the router can score them.
     queries : float32 array or CSR of shape (n, d)
         Training queries: base vectors, sample queries, or both.
     query_items : int64 array of shape (n,)
-        The item that each training query is, or -1.
+        For each training query the item that it is, or -1.
     indptr, indices, weights : arrays of a CSR of shape (n, N)
-        Which items each query wants, and how much.
+        The relevance of the items to each query.
     sampling : float64 array of shape (n,)
-        How often each query is drawn in training; sums to 1.
+        The probability that a query is drawn in training. Sums to 1.
     held_queries : float32 array or CSR of shape (v, d)
         Held-out queries for validation.
     held_truth : int64 array of shape (v, j)
-        What they want, -1 as padding.
+        The relevant items of the held-out queries, padded with -1.
     """
 
     metric: str
@@ -47,12 +47,12 @@ class Problem:
     items_are_queries: bool
     queries: Rows
     query_items: NDArray[np.int64]
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    weights: NDArray[np.float32]
     sampling: NDArray[np.float64]
     held_queries: Rows
     held_truth: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    weights: NDArray[np.float32]
 
     @property
     def pair_queries(self) -> NDArray[np.int64]:
@@ -62,8 +62,8 @@ class Problem:
     def scored_points(self) -> tuple[Rows, NDArray[np.float32] | None]:
         """Return all points that a router scores for affinities.
 
-        These are the items, where they are points of the query space, and then the training queries
-        that are no items; else all training queries.
+        If the items are points of the query space, these are the items, followed by the training
+        queries that are not items. Otherwise they are all training queries.
         """
         if not self.items_are_queries:
             return self.queries, None
@@ -71,26 +71,26 @@ class Problem:
         return self.items, others if len(others) else None
 
     def wanted_by(self, weights: NDArray[np.float32]) -> Sparse:
-        """Return the relevance with `weights`, transposed: (N, scored points)."""
+        """Return the transposed relevance with other `weights`: (N, scored points)."""
         count = len(self.items)
         column = np.arange(len(self.query_items))
         width = len(column)
         if self.items_are_queries:
-            stranger = self.query_items < 0
-            column = np.where(stranger, count + np.cumsum(stranger) - 1, self.query_items)
-            width = count + int(stranger.sum())
+            not_item = self.query_items < 0
+            column = np.where(not_item, count + np.cumsum(not_item) - 1, self.query_items)
+            width = count + int(not_item.sum())
         pairs = (self.indices, column[self.pair_queries])
         return sp.csr_array((weights, pairs), shape=(count, width))
 
     def save(self, folder: Path) -> None:
-        """Write the arrays so that other processes can map them."""
-        for name, value in self._arrays().items():
+        """Write the arrays to files that other processes can map."""
+        for name, value in self._collect_arrays().items():
             np.save(folder / f"{name}.npy", value)
         (folder / "metric").write_text(self.metric)
 
     @classmethod
     def load(cls, folder: Path) -> Problem:
-        """Map what `save` wrote."""
+        """Map the files that `save` wrote."""
 
         def read(name: str) -> Any:
             if (folder / f"{name}.npy").exists():
@@ -103,15 +103,15 @@ class Problem:
         return cls(metric=(folder / "metric").read_text(), **arrays)
 
     def fingerprint(self, recipe: Recipe) -> str:
-        """Identify the problem and the recipe, so that a checkpoint is never used for another."""
+        """Return a checksum of the problem and the recipe, by which checkpoints are found again."""
         digest = hashlib.sha256(repr((self.metric, recipe)).encode())
-        for value in self._arrays().values():
+        for value in self._collect_arrays().values():
             digest.update(repr((value.shape, value.dtype.str)).encode())
             digest.update(np.ascontiguousarray(value).data)
         return digest.hexdigest()
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all but the metric as arrays; a CSR is four of them."""
+    def _collect_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all fields but the metric as arrays. A CSR becomes four arrays."""
         arrays: dict[str, NDArray[Any]] = {}
         for name in (f.name for f in fields(self) if f.name != "metric"):
             value: Any = getattr(self, name)

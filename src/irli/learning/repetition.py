@@ -1,4 +1,4 @@
-"""One repetition: a router and its partition."""
+"""`Repetition`: a learned router with its partition and history, and groups of repetitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ History = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Repetition:
-    """One router, the partition that it was last trained on, and how learning went."""
+    """A router, the partition that it was last trained on, and the history of its learning."""
 
     router: Router
     partition: Partition
@@ -22,7 +22,7 @@ class Repetition:
 
 
 def group_repetitions(recipe: Recipe) -> list[list[int]]:
-    """Return the repetitions that are learned together: all on a shared trunk, or each by itself.
+    """Return the groups of repetitions that learn together: all if they share a trunk, or one each.
 
     Examples
     --------
@@ -34,5 +34,5 @@ def group_repetitions(recipe: Recipe) -> list[list[int]]:
 
 
 def join_histories(repetitions: list[Repetition]) -> History:
-    """Return the rounds of all repetitions, one after the other."""
+    """Return the histories of all repetitions, one after the other."""
     return [entry for repetition in repetitions for entry in repetition.history]

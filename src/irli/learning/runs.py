@@ -1,4 +1,4 @@
-"""All repetitions: one after the other or in parallel processes, resuming where they stopped."""
+"""Run the learning of all repetitions: in sequence or in parallel processes, with checkpoints."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def learn(
 ) -> list[Repetition]:
     """Learn R repetitions: the outer loop of Algorithm 1.
 
-    With several workers the recipe must have `boost=False` and `trunk="own"`, so that repetitions
-    learn nothing from each other.
+    With several workers, the recipe must have `boost=False` and `trunk="own"`. Then no repetition
+    depends on another.
     """
     _check_workers(options.workers, recipe)
     many = options.workers > 1
@@ -39,7 +39,7 @@ def learn(
         if many:
             _learn_in_processes(problem, recipe, checkpoint, options)
         done: list[Repetition] = []
-        with _torch_threads(options.thread_count):
+        with _limit_torch_threads(options.thread_count):
             for numbers in group_repetitions(recipe):
                 group = checkpoint.load(numbers)
                 if group is None:
@@ -64,14 +64,14 @@ def learn_group(
     checkpoint: Checkpoint,
     options: LearnOptions,
 ) -> None:
-    """Learn one group of repetitions and leave it in the checkpoint, unless it is there already.
+    """Learn one group of repetitions and save it, unless the checkpoint already has it.
 
-    Repetitions that learn from earlier ones find them in the checkpoint.
+    With `boost=True`, the checkpoint must hold all earlier repetitions.
     """
     if checkpoint.load(numbers) is not None:
         return
     earlier = checkpoint.load_all(recipe, before=numbers[0]) if recipe.boost else []
-    with _torch_threads(options.thread_count):
+    with _limit_torch_threads(options.thread_count):
         group = learn_repetitions(problem, recipe, numbers, earlier, device=options.device)
     checkpoint.save(numbers, group)
 
@@ -90,14 +90,14 @@ def _check_workers(workers: int, recipe: Recipe) -> None:
 def _learn_in_processes(
     problem: Problem, recipe: Recipe, checkpoint: Checkpoint, options: LearnOptions
 ) -> None:
-    """Learn what is missing in the checkpoint, each repetition in a fresh process."""
+    """Learn the repetitions that the checkpoint does not have, in parallel processes."""
     missing = [group for group in group_repetitions(recipe) if checkpoint.load(group) is None]
     each = LearnOptions(
         threads=max(1, options.thread_count // options.workers), device=options.device
     )
     with tempfile.TemporaryDirectory() as shared:
         problem.save(Path(shared))
-        # Fresh processes: torch's threads do not survive a fork.
+        # Spawned, not forked: the threads of torch do not survive a fork.
         with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
             jobs = [
                 pool.submit(_learn_saved, shared, recipe, group, checkpoint, each)
@@ -107,7 +107,7 @@ def _learn_in_processes(
                 for job in track(jobs, options.progress, "repetitions"):
                     job.result()
             except BaseException:
-                pool.shutdown(cancel_futures=True)  # or an interrupt would wait for all of them
+                pool.shutdown(cancel_futures=True)  # else an interrupt would wait for all jobs
                 raise
 
 
@@ -118,12 +118,12 @@ def _learn_saved(
     checkpoint: Checkpoint,
     options: LearnOptions,
 ) -> None:
-    """Learn a group of a saved problem: what a worker process runs."""
+    """Learn one group of a saved problem. Runs in a worker process."""
     learn_group(Problem.load(Path(folder)), recipe, numbers, checkpoint, options)
 
 
 @contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
+def _limit_torch_threads(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -1,4 +1,4 @@
-"""How much work learning does, as plain numbers: learning goes by them, and the planner too."""
+"""Sizes that decide how much work learning does. Used by learning and by the cluster planner."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from irli.base.recipe import Recipe
 
 KMEANS_ITERATIONS = 10
-KMEANS_SAMPLE = 64  # vectors for each centroid that k-means looks at
+KMEANS_SAMPLE = 64  # vectors for each centroid that k-means is run on
 
-_SMALL = 32_768  # training queries up to which an epoch draws all; of more it draws half
-_KEPT = 64  # best buckets kept of each f: the rest are hardly ever probed
-_FEWER, _MEMORY = 32, 160 << 20  # as few as 32 where 64 would take more than 160 MB
-_PLACE = 6  # bytes of a bucket and its chance
+_SMALL = 32_768  # up to this many training queries an epoch draws all, and half of more
+_KEPT = 64  # best buckets kept for each point; the others are hardly ever probed
+_LEAST_KEPT, _MEMORY = 32, 160 << 20  # down to 32 if 64 would take more than 160 MB
+_ENTRY = 6  # bytes of a bucket number and its chance
 
 
 def count_drawn(queries: int, recipe: Recipe) -> int:
@@ -31,7 +31,7 @@ def count_drawn(queries: int, recipe: Recipe) -> int:
 
 
 def count_repartitions(recipe: Recipe) -> int:
-    """Return how often the items of a repetition are re-partitioned, at most.
+    """Return how often a repetition is re-partitioned, at most.
 
     Examples
     --------
@@ -42,21 +42,21 @@ def count_repartitions(recipe: Recipe) -> int:
 
 
 def bucket_dtype(buckets: int) -> Any:
-    """Return the smallest type for the numbers of buckets.
+    """Return the smallest dtype for bucket numbers.
 
-    The best buckets of all items are most of the memory that learning takes.
+    The best buckets of all points take most of the memory of learning.
     """
     return np.uint16 if buckets <= 1 << 16 else np.int32
 
 
 def count_kept_buckets(points: int, choices: int) -> int:
-    """Return how many of the best buckets are kept of each f: at least `choices`.
+    """Return how many of the best buckets are kept for each point: at least `choices`.
 
-    With half as many, a search on WordNet-MiniLM scans a few percent more for the same recall.
+    With 32 instead of 64, a search on WordNet-MiniLM scans a few percent more for the same recall.
 
     Examples
     --------
     >>> [count_kept_buckets(points, 32) for points in (400_000, 600_000, 10_000_000)]
     [64, 46, 32]
     """
-    return max(choices, min(_KEPT, max(_FEWER, _MEMORY // (_PLACE * max(1, points)))))
+    return max(choices, min(_KEPT, max(_LEAST_KEPT, _MEMORY // (_ENTRY * max(1, points)))))

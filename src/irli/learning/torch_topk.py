@@ -1,4 +1,4 @@
-"""Tensors of scores: the largest of each row, and the sum of its exponentials."""
+"""Top-k and log-sum-exp of every row of a torch tensor of scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from irli.engine.top_k import LEAST_COLUMNS, MOST_LARGEST, find_top_k, log_sum_e
 
 
 def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest of each row (n, count), largest first, and their columns.
+    """Return the `count` largest values of each row (n, count), largest first, and their columns.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def log_sums(scores: Tensor) -> Tensor:
-    """Return the logarithm of the sum of the exponentials of each row (n, 1).
+    """Return the log-sum-exp of each row (n, 1).
 
     Examples
     --------

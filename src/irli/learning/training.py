@@ -1,4 +1,4 @@
-"""Algorithm 1: train the routers, re-partition the items, until both agree."""
+"""Algorithm 1 for one group of repetitions: train, re-partition, measure, and repeat."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from irli.learning.validation import Validation
 
 log = logging.getLogger(__name__)
 
-_WARM_UP = 0.05  # share of the steps over which the learning rate rises
-_LAST_RATE = 0.05  # of the learning rate, reached at the end
-_SPARSE_RATE = 25.0  # times the learning rate, at most, for the vectors of rare features
-_USUAL_FEATURE = 27  # a feature that one in 27 rows has learns at the learning rate itself
-_SAMPLE = 4096  # queries that choose the temperature, and that shape the final routers
+_WARM_UP = 0.05  # share of the steps in which the learning rate rises
+_LAST_RATE = 0.05  # the final learning rate, relative to the largest
+_SPARSE_RATE = 25.0  # the most by which the learning rate of rare features is raised
+_USUAL_FEATURE = 27  # the rate is not raised for features that at least one in 27 rows has
+_SAMPLE = 4096  # queries that choose the temperature, and the scales of the final routers
 
 
 def learn_repetitions(
@@ -46,11 +46,11 @@ def learn_repetitions(
 ) -> list[Repetition]:
     """Learn the repetitions `numbers`: the body of the outer loop of Algorithm 1.
 
-    One repetition has a network of its own; several are heads on a shared trunk. The router that
-    is returned was trained last on the partition that is returned: the last epoch is followed by
-    no re-partition.
+    A single repetition has its own network. Several are heads on a shared trunk. The last epoch is
+    not followed by a re-partition, so each router was trained last on the partition that is
+    returned with it.
 
-    With `start`, learning goes on from these repetitions instead of beginning anew.
+    With `start`, learning continues from these repetitions instead of starting from scratch.
     """
     what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
     with torch.random.fork_rng(devices=[]):
@@ -73,19 +73,19 @@ def learn_repetitions(
 
 @dataclass
 class Head:
-    """One repetition while it is being learned."""
+    """One repetition while it is learned."""
 
-    number: int  # among all repetitions
-    place: int  # among those of the network
+    number: int  # the number of the repetition
+    place: int  # the number of the head in the network
     rng: np.random.Generator
     partition: Partition
-    moving: bool  # whether there are re-partitions to come
+    moving: bool  # whether there are more re-partitions
     log_probabilities: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     round: dict[str, Any] = field(default_factory=dict)
     history: History = field(default_factory=list)
 
     def record(self, moved: float, kept: bool) -> None:
-        """Close the round in the history."""
+        """Add the finished round to the history."""
         self.history.append({**self.round, "moved": moved, "kept": kept})
         log.info(
             "repetition %d, epoch %d: loss %.4f, recall %.4f, moved %.4f%s",
@@ -130,7 +130,7 @@ class Learner:
         self._make_optimizers()
 
     def _resume(self, numbers: Sequence[int], start: list[Repetition]) -> None:
-        """Go on with routers and partitions that were learned before."""
+        """Start from routers and partitions that were learned before."""
         self.network.load_routers([repetition.router for repetition in start])
         self.network.to(self.device)
         for place, (number, repetition) in enumerate(zip(numbers, start, strict=True)):
@@ -139,7 +139,7 @@ class Learner:
             self.heads.append(Head(number, place, rng, repetition.partition, moving))
 
     def _begin(self, place: int, number: int) -> None:
-        """Add the first partition of a repetition, and let the router begin as its centroids."""
+        """Add a repetition with its first partition, and start its router from the centroids."""
         recipe = self.recipe
         rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
         partition, centroids = make_first_partition(self.problem.items, recipe, number, rng)
@@ -158,7 +158,7 @@ class Learner:
     # --- training ------------------------------------------------------------------------------
 
     def _make_optimizers(self) -> None:
-        """Make the optimizers: the vectors of sparse features have one of their own."""
+        """Make the optimizers and their schedules. Sparse features have their own optimizer."""
         recipe, layer = self.recipe, self.network.hidden
         sparse = [layer.table.weight] if isinstance(layer, Bagged) else []
         dense = [p for p in self.network.parameters() if all(p is not q for q in sparse)]
@@ -173,7 +173,7 @@ class Learner:
                 optimizer,
                 optimizer.param_groups[0]["lr"],
                 total_steps=steps + 1,
-                pct_start=_warm_up_share(steps + 1),
+                pct_start=_choose_warm_up_share(steps + 1),
                 cycle_momentum=False,
                 final_div_factor=1 / _LAST_RATE,
             )
@@ -181,7 +181,7 @@ class Learner:
         ]
 
     def train_epoch(self) -> float:
-        """Learn the bucket scores f_r for one epoch; return the mean loss."""
+        """Train the routers for one epoch. Return the mean loss."""
         self.network.train()
         losses = []
         for rows in self._draw_batches():
@@ -198,6 +198,7 @@ class Learner:
         return float(np.mean(losses))
 
     def _draw_batches(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the query rows of each batch of an epoch."""
         size, step = count_drawn(len(self.queries), self.recipe), self.recipe.batch_size
         if self.recipe.epoch_size == 0:
             rows = self.rng.permutation(len(self.queries))
@@ -207,7 +208,7 @@ class Learner:
             yield rows[start : start + step]
 
     def _make_batch(self, rows: NDArray[np.int64]) -> tuple[Pairs, Batch]:
-        """Collect the queries and their pairs with the buckets that hold the items now."""
+        """Return the queries, and their relevant items with the current buckets of these."""
         starts, stops = self.problem.indptr[rows], self.problem.indptr[rows + 1]
         lengths = stops - starts
         row = np.repeat(np.arange(len(rows)), lengths)
@@ -229,9 +230,10 @@ class Learner:
     # --- re-partitioning -----------------------------------------------------------------------
 
     def repartition(self, head: Head) -> tuple[float, bool]:
-        """Move the items to the buckets with the highest affinity; return (moved, kept).
+        """Move the items to the buckets of highest affinity.
 
-        If validation rejects that, only the second buckets move, and validation decides again.
+        If validation rejects this, only the second buckets are moved, and validation decides again.
+        Return the share of moved items, and whether the new partition was kept.
         """
         rank = self._score_affinity(head)
         new = self._assign(head, rank)
@@ -257,7 +259,7 @@ class Learner:
     def _assign(
         self, head: Head, rank: Affinity, first: NDArray[np.int32] | None = None
     ) -> Partition:
-        """Assign all items anew, or only their second buckets where the `first` are given."""
+        """Assign all items again, or only their second buckets if `first` is given."""
         recipe, count = self.recipe, len(self.problem.items)
         buckets, most = head.partition.buckets, limit_load(count, recipe)
         if recipe.repartition == "least-loaded":
@@ -277,22 +279,22 @@ class Learner:
     # --- measuring -----------------------------------------------------------------------------
 
     def measure(self, epoch: int, loss: float) -> None:
-        """Measure the routers on held-out queries, with the partitions of their last training."""
+        """Measure the routers and the partitions that they were trained on by held-out queries."""
         self.network.eval()
         held = Inputs(self.problem.held_queries)
-        everyone = held.take(np.arange(len(held))).to(self.device)
+        batch = held.take(np.arange(len(held))).to(self.device)
         for head in self.heads:
             with torch.no_grad():
-                logits = self.network.score(everyone, head.place)
+                logits = self.network.score(batch, head.place)
             head.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
             summary = load_summary(head.partition.loads())
-            known = head.log_probabilities, head.partition
+            measured = head.log_probabilities, head.partition
             head.round = {
                 "repetition": head.number,
                 "epoch": epoch,
                 "loss": loss,
-                "recall": self.validation.recall_at_probes(*known),
-                "affinity": self.validation.affinity(*known),
+                "recall": self.validation.recall_at_probes(*measured),
+                "affinity": self.validation.affinity(*measured),
                 "load_std": summary["std"],
                 "load_max_over_mean": summary["max_over_mean"],
             }
@@ -309,18 +311,18 @@ class Learner:
         return [Repetition(router, head.partition, head.history) for head, router in pairs]
 
 
-def _warm_up_share(steps: int) -> float:
-    """Return the share of the steps over which the learning rate rises.
+def _choose_warm_up_share(steps: int) -> float:
+    """Return the share of the steps in which the learning rate rises.
 
-    torch divides by the number of these steps less one, so that must not be zero.
+    torch divides by the number of these steps minus one, which must not be zero.
     """
     return _WARM_UP if _WARM_UP * steps != 1 else 1.5 * _WARM_UP
 
 
 def _raise_sparse_rate(queries: Any) -> float:
-    """Return by how much the learning rate of sparse features is raised: more if they are rare."""
-    seldom = queries.shape[0] * queries.shape[1] / max(1, queries.nnz)
-    return float(np.clip(seldom / _USUAL_FEATURE, 1.0, _SPARSE_RATE))
+    """Return the factor on the learning rate of sparse features: the rarer, the larger."""
+    rarity = queries.shape[0] * queries.shape[1] / max(1, queries.nnz)
+    return float(np.clip(rarity / _USUAL_FEATURE, 1.0, _SPARSE_RATE))
 
 
 def _miss_chances(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray[np.float32]:
@@ -328,13 +330,13 @@ def _miss_chances(problem: Problem, repetition: Repetition, recipe: Recipe) -> N
     cut = recipe.probe_cut or 1.0 / repetition.router.buckets
     missed = np.empty(len(problem.indices), dtype=np.float32)
     assignment = repetition.partition.assignment
-    asking = problem.pair_queries
+    pair_queries = problem.pair_queries
     step = 2048
     for start in range(0, len(problem.query_items), step):
         block = np.asarray(problem.queries[start : start + step])
         probability = np.exp(repetition.router.log_probabilities(block))
         first, last = problem.indptr[start], problem.indptr[start + len(block)]
-        row = asking[first:last] - start
+        row = pair_queries[first:last] - start
         buckets = assignment[problem.indices[first:last]]
         found = np.where(buckets >= 0, probability[row[:, None], buckets], 0.0).sum(axis=1)
         missed[first:last] = cut / (found + cut)

@@ -1,4 +1,4 @@
-"""VectorIndex: items with vectors."""
+"""VectorIndex: nearest-neighbour search over vectors, and the readers of vector files."""
 
 from irli.base.vector_files import (
     AnnBenchmark,

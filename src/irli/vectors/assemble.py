@@ -1,4 +1,4 @@
-"""The third phase: put routers, partitions and vectors together into what a search reads."""
+"""Phase 3, assemble: join routers, partitions, codes and vectors into an untuned index."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from irli.vectors.problem import HeldOut
 
 log = logging.getLogger(__name__)
 
-_CODING = 1 << 20  # sets the random numbers of codes apart from those of any repetition
-_PROBES = 8  # of a search that is not tuned yet
+_CODE_STREAM = 1 << 20  # random stream of the codes; repetitions use their own small numbers
+_PROBES = 8  # default until the search is tuned
 
 
 def assemble(
@@ -33,17 +33,17 @@ def assemble(
     ids: NDArray[np.int64],
     tuning: HeldOut,
 ) -> VectorContents:
-    """Return an index whose search is not tuned yet.
+    """Return the contents of an index whose search is not tuned yet.
 
     Parameters
     ----------
     vectors : float32 array of shape (N, d)
-        Prepared for the metric.
+        Prepared for the metric: of unit length for cosine.
     recipe : Recipe
-        Resolved; where it leaves the pieces of codes open, they are chosen here.
+        Resolved. If its `pieces` is None, the number is chosen here.
     """
     offsets, items = _join_buckets([repetition.partition for repetition in repetitions])
-    rng = np.random.default_rng([recipe.seed, _CODING])
+    rng = np.random.default_rng([recipe.seed, _CODE_STREAM])
     if recipe.pieces is None:
         recipe = dataclasses.replace(recipe, pieces=choose_pieces(vectors, rng))
     codes = encode_items(vectors, metric == "l2", recipe.pieces or 0, offsets, items, rng)
@@ -70,7 +70,7 @@ def assemble(
 def _join_buckets(
     partitions: list[Partition],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return where each bucket starts (R, B + 1) in the items of all buckets (entries,)."""
+    """Return the offsets of all buckets (R, B + 1), and the items in them (entries,)."""
     lists = [partition.invert() for partition in partitions]
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])

@@ -1,6 +1,6 @@
-"""A cache-friendly order for a batch of queries: near queries follow each other.
+"""Order a batch of queries so that near ones follow each other, which suits the CPU cache.
 
-They probe the same buckets, which are then still in the cache.
+Near queries probe the same buckets. If they come one after the other, these are still cached.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from irli.engine.dense import multiply
 
-_MARKS = 64  # queries that the others are grouped around
-_TINY = np.float32(1e-30)  # the least length
-_DIMS = 64  # dimensions that are enough to tell who is near whom
+_PIVOTS = 64  # queries around which the others are grouped
+_TINY = np.float32(1e-30)  # smallest norm to divide by
+_DIMS = 64  # dimensions that are compared, enough to find near queries
 
-FEWEST = 8 * _MARKS  # queries from which on an order is worth its time
+FEWEST = 8 * _PIVOTS  # smallest batch that is worth ordering
 
 
 def order_batch(queries: NDArray[np.float32], angle: bool = False) -> NDArray[np.int64]:
     """Return an order (n,) of queries (n, d) in which near ones follow each other.
 
-    With `angle`, near are those that point the same way, however long they are.
+    With `angle`, queries are near if they point the same way, whatever their lengths.
 
     Examples
     --------
@@ -29,19 +29,19 @@ def order_batch(queries: NDArray[np.float32], angle: bool = False) -> NDArray[np
     array([0, 2, 1, 3])
     """
     points = np.ascontiguousarray(queries[:, :: -(-queries.shape[1] // _DIMS)])
-    with np.errstate(over="ignore", invalid="ignore"):  # then the order is any, but an order
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is still a valid order
         if angle:
             points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), _TINY)
-        marks = np.ascontiguousarray(points[:: -(-len(points) // _MARKS)].T)
-        scores = np.empty((len(points), marks.shape[1]), dtype=np.float32)
-        offset = -np.square(marks).sum(axis=0) / 2
-        multiply(points, marks, offset, scores)  # the largest is that of the nearest mark
-        place = _chain(marks.T @ marks + offset)
+        pivots = np.ascontiguousarray(points[:: -(-len(points) // _PIVOTS)].T)
+        scores = np.empty((len(points), pivots.shape[1]), dtype=np.float32)
+        offset = -np.square(pivots).sum(axis=0) / 2
+        multiply(points, pivots, offset, scores)  # the nearest pivot has the largest score
+        place = _chain_pivots(pivots.T @ pivots + offset)
     return np.argsort(place[scores.argmax(axis=1)], kind="stable")
 
 
-def _chain(scores: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the places of marks in a chain: each is followed by the nearest that is left."""
+def _chain_pivots(scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the position of each pivot in a chain, where the nearest one left comes next."""
     place = np.zeros(len(scores), dtype=np.int64)
     last = 0
     for link in range(1, len(scores)):

@@ -1,4 +1,4 @@
-"""What a vector index consists of, and how an index folder keeps it."""
+"""VectorContents: the parts of a vector index, packed into an index folder and unpacked again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from irli.learning.repetition import History
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.problem import HeldOut
 
-_SAMPLE = 4096  # vectors that show what queries are like
+_SAMPLE = 4096  # vectors that set the scale of the 8-bit projection
 
 
 @dataclass(frozen=True, eq=False)
 class VectorContents:
-    """All of a vector index.
+    """All parts of a vector index.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class VectorContents:
         What the kernels read.
     ids : int64 array of shape (N,)
     tuning : HeldOut
-        Queries that training never saw.
+        Queries that training never saw, and that `tune` uses.
     history : list of dict
-        How learning went.
+        One entry for each re-partition of each repetition.
     defaults : SearchParameters
     """
 
@@ -52,7 +52,7 @@ class VectorContents:
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
-    """Return the contents as arrays and plain values."""
+    """Return the contents as an index folder in memory: arrays and plain values."""
     layout = contents.layout
     arrays: dict[str, NDArray[Any]] = {
         "vectors": layout.vectors,
@@ -78,7 +78,7 @@ def pack_vectors(contents: VectorContents) -> Folder:
 
 
 def unpack_vectors(folder: Folder) -> VectorContents:
-    """Return what `pack_vectors` has put into a folder, or say what is wrong with it."""
+    """Return the contents that `pack_vectors` put into a folder, or raise `FormatError`."""
     check_kind(folder, VECTORS)
     meta, arrays = folder.meta, folder.arrays
     with reading():
@@ -122,9 +122,11 @@ def make_layout(
     router: Router,
     **parts: Any,
 ) -> VectorLayout:
-    """Return what the kernels read; `router` is any of those whose stacked arrays `tensors` are.
+    """Return the layout that the kernels read.
 
-    The 8-bit projection of a query, for routers and codes, is computed here: it is not saved.
+    `tensors` has the stacked arrays of all routers, and `router` is any one of them.
+
+    The 8-bit projection of queries, for routers and codes, is computed here and never saved.
     """
     projection = no_projection()
     if tensors["bytes"].size:  # compact routers

@@ -1,4 +1,4 @@
-"""VectorIndex: items with vectors, found by learned routing and ranked by exact distance."""
+"""VectorIndex, the public class: check arguments, run the phases, search, save and load."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from irli.base.checks import (
     check_names,
 )
 from irli.base.distance import resolve_metric, worst_distance
-from irli.base.folder import VECTORS, Folder, read_folder, write_folder
+from irli.base.folder import VECTORS, Folder, write_folder
 from irli.base.ids import Ids
+from irli.base.index import SavedIndex
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -40,19 +41,19 @@ from irli.vectors.tune import TuneResult, tune
 
 
 class SearchResult(NamedTuple):
-    """Distances and ids, nearest first; unpacks in the order of FAISS."""
+    """Distances and ids, nearest first, in the order in which FAISS returns them."""
 
     distances: NDArray[np.float32]
     ids: NDArray[np.int64]
 
     @property
     def counts(self) -> Any:
-        """How many items were found for each query; the rest is padding."""
+        """How many items were found for each query. The other columns are padding."""
         return (self.ids >= 0).sum(axis=-1)
 
 
 class _LastPlan(NamedTuple):
-    """The plan of the last search, and what it was made from."""
+    """The plan of the last search, and the arguments that it was made from."""
 
     defaults: SearchParameters
     k: int
@@ -60,23 +61,24 @@ class _LastPlan(NamedTuple):
     plan: SearchPlan
 
 
-class VectorIndex:
-    """Approximate nearest neighbours with learned, balanced buckets.
+class VectorIndex(SavedIndex):
+    """Approximate nearest-neighbour search with learned, balanced buckets.
 
     Parameters
     ----------
     metric : {"l2", "ip", "cosine"}
-        "l2" is the squared distance; "ip" the inner product, largest first; "cosine" is 1 - cos.
-        "euclidean", "dot", "inner_product" and "angular" are other names for these.
+        "l2" is the squared Euclidean distance, "ip" the inner product (largest first), "cosine"
+        1 - cos. "euclidean" is the same as "l2", "dot" and "inner_product" as "ip", "angular" as
+        "cosine".
     recipe : str or Recipe
         How to learn: "default", "paper", or one made with `irli.recipe`.
 
     Attributes
     ----------
     defaults : SearchParameters
-        How to search, unless a call says otherwise; `tune` sets them.
+        The search parameters of calls that give none. `tune` sets them.
     history : list of dict
-        How learning went.
+        Loss, recall and loads after each re-partition of each repetition.
 
     Examples
     --------
@@ -107,29 +109,30 @@ class VectorIndex:
         neighbors: Any = None,
         **options: Unpack[LearnArguments],
     ) -> VectorIndex:
-        """Learn to index the vectors `X`, and tune the search to recall 0.95 at k = 10.
+        """Learn an index of the vectors `X`, and tune the search to recall 0.95 at k = 10.
 
         Parameters
         ----------
         X : array_like of shape (N, d)
         ids : array_like of shape (N,), optional
-            int64 ids that searches return; the row numbers by default.
+            The int64 ids that searches return. By default the row numbers.
         queries : array_like of shape (n, d), optional
-            Sample queries, where they differ from the items.
+            Sample queries, if queries are not distributed like the items.
         relevance : sparse array of shape (n, N) or int array of shape (n, j), optional
-            The items (rows of `X`) that each query wants; its nearest neighbours by default.
+            The items (rows of `X`) that are relevant to each query. By default its nearest
+            neighbours.
         neighbors : int array of shape (N, j), optional
-            The nearest neighbours of each item, without itself, if you have them already.
+            The nearest neighbours of each item, without itself. By default they are computed.
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
         check_names(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
-        load_runs(run.device)  # says what is missing before any work is done
+        load_runs(run.device)  # fails early if torch or the device is missing
         vectors = prepare_vectors(as_vectors(X, "X"), self.metric)
         borrowed = vectors is X or vectors.base is not None
         if borrowed and not isinstance(X, np.memmap):
-            vectors = vectors.copy()  # a later change of X must not change answers
+            vectors = vectors.copy()  # later changes of X must not change the index
         count, dim = vectors.shape
         recipe = self._given_recipe.resolve(count, dim)
         given = None
@@ -171,23 +174,24 @@ class VectorIndex:
         threads: int | None = None,
         **parameters: Unpack[SearchArguments],
     ) -> SearchResult:
-        """Find the k nearest items of each query: Algorithm 2.
+        """Find the k nearest items of each query (Algorithm 2 of the paper).
 
         Parameters
         ----------
         queries : array_like of shape (n, d), or (d,) for a single one
         filter : int array of allowed ids, bool array of shape (N,), or Deny
+            Restricts the search to some of the items.
         threads : int
-            -1 for every core.
+            -1 uses every core.
         **parameters
-            probes, threshold, min_votes, candidates, score: see `SearchParameters`. What is not
-            given is as `tune` left it.
+            probes, threshold, min_votes, candidates, score: see `SearchParameters`. Those left out
+            have the values that `tune` chose.
 
         Returns
         -------
         SearchResult
-            `distances` and `ids` of shape (n, k), or (k,) for a single query. Where fewer than k
-            items are allowed, the rest has id -1 and an infinite distance.
+            `distances` and `ids` of shape (n, k), or (k,) for a single query. If fewer than k items
+            are found, the other columns have id -1 and an infinite distance.
         """
         searcher = self._fitted()
         plan = self._make_plan(k, parameters)
@@ -210,21 +214,19 @@ class VectorIndex:
         k: int = 10,
         *,
         filter: Any = None,
-        threads: int | None = None,
-        **parameters: Unpack[SearchArguments],
+        **given: Unpack[SearchArguments],
     ) -> Explanation:
-        """Report what a search with these arguments does; queries run one by one on one thread."""
+        """Report the work of a search. Queries run one by one, on one thread."""
         searcher = self._fitted()
-        plan = self._make_plan(k, parameters)
+        plan = self._make_plan(k, given)
         prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
-        thread_count(threads)
         allowed = self._ids.allowed(filter)
-        told = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
-        ids = _add_columns(self._ids.names(told.ids), k, -1)
-        return told._replace(ids=ids, votes=_add_columns(told.votes, k, 0))
+        explanation = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
+        ids = _add_columns(self._ids.names(explanation.ids), k, -1)
+        return explanation._replace(ids=ids, votes=_add_columns(explanation.votes, k, 0))
 
     def nearest(self, queries: Any, k: int = 10) -> SearchResult:
-        """Return the true k nearest items of each query, by comparing it with all of them."""
+        """Return the true k nearest items of each query, found by exhaustive comparison."""
         vectors, metric = self._fitted().layout.vectors, self.metric
         prepared = prepare_vectors(as_vectors(queries, "queries", vectors.shape[1]), metric)
         rows = exact_neighbors(prepared, vectors, check_int("k", k, at_least=1), metric)
@@ -238,9 +240,9 @@ class VectorIndex:
         return SearchResult(distances, self._ids.names(rows))
 
     def _make_plan(self, k: int, given: SearchArguments) -> SearchPlan:
-        """Return the plan of a search; single queries mostly repeat that of the query before."""
+        """Return the plan of a search, or the last plan if the arguments are the same."""
         last = self._last
-        # Compared by 'is': True is no number of probes, though it equals 1.
+        # Compare with 'is': True equals 1, but is no valid number of probes.
         if (
             last is not None
             and last.defaults is self.defaults
@@ -253,8 +255,8 @@ class VectorIndex:
         plan = self.defaults.replace(**given).to_plan(min(int(k), len(self)))
         if plan.score == CODES and self._fitted().layout.codes.blocks.size == 0:
             raise InvalidParameter(
-                "The 'score' parameter of search must be another one than 'codes' for an index "
-                "without codes. Got 'codes' instead. Learn with pieces=64 in the recipe, say."
+                "The 'score' parameter of search must not be 'codes' for an index without codes. "
+                "Got 'codes' instead. Use another score, or learn with pieces=64 in the recipe."
             )
         self._last = _LastPlan(self.defaults, k, given, plan)
         return plan
@@ -262,21 +264,21 @@ class VectorIndex:
     # --- tuning --------------------------------------------------------------------------------
 
     def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
-        """Find the cheapest search that reaches `recall` at `k`, and make it the default.
+        """Find the fastest search that reaches `recall` at `k`, and make it the default.
 
         Parameters
         ----------
         recall : float
-            The share of the true k nearest that must be found, on average.
+            The share of the true k nearest neighbours that must be found, on average.
         queries : array_like of shape (n, d), optional
-            Queries to tune by. By default those that `fit` held out; if `fit` was given queries,
-            both the held-out items and the held-out queries must reach the recall.
+            Queries to tune with. By default those that `fit` held out. If `fit` was given sample
+            queries, held-out items and held-out queries must both reach the recall.
 
         Returns
         -------
         TuneResult
-            The parameters, the recall and the seconds per query measured with them, and whether
-            the target was reached.
+            The parameters, their measured recall and seconds per query, and whether the recall
+            was reached.
         """
         searcher = self._fitted()
         held = self._tuning
@@ -287,13 +289,10 @@ class VectorIndex:
         self.defaults = tuned.parameters
         return tuned
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- inspecting ----------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._fitted().layout.vectors)
-
-    def __bool__(self) -> bool:
-        return True  # `if index:` asks whether there is one, fitted or not
 
     def __contains__(self, id: object) -> bool:
         self._fitted()
@@ -310,21 +309,21 @@ class VectorIndex:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The ids of all items (N,), in the order in which `fit` got them."""
+        """The ids of all items (N,), in the order of the rows given to `fit`."""
         self._fitted()
         return self._ids.values
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors of all items (N, d), as the index keeps them: of unit length for cosine."""
+        """The vectors of all items (N, d), of unit length for cosine."""
         return self._fitted().layout.vectors
 
     def loads(self) -> list[NDArray[np.int64]]:
-        """Return the loads of the buckets, an array of shape (B,) for each repetition."""
+        """Return how many items each bucket holds: an array of shape (B,) for each repetition."""
         return list(np.diff(self._fitted().layout.offsets, axis=1))
 
     def stats(self) -> dict[str, Any]:
-        """Return sizes, settings and bytes as plain values."""
+        """Return sizes, settings and memory in bytes as plain values."""
         layout = self._fitted().layout
         parts = (*layout, *layout.codes, *layout.projection, *layout.int8, self._ids.values)
         repetitions, buckets = layout.bias.shape
@@ -353,7 +352,7 @@ class VectorIndex:
     # --- files ---------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
-        """Write the index folder `path`, replacing an index that is there already."""
+        """Write the index folder `path`. An index that is there already is replaced."""
         contents = VectorContents(
             metric=self.metric,
             layout=self._fitted().layout,
@@ -366,13 +365,8 @@ class VectorIndex:
         write_folder(path, pack_vectors(contents))
 
     @classmethod
-    def load(cls, path: StrPath, *, mmap: bool = True, verify: bool = True) -> VectorIndex:
-        """Open the index folder `path`; `irli.load` opens any kind and says what the rest means."""
-        return cls.from_folder(read_folder(path, mmap=mmap, verify=verify))
-
-    @classmethod
     def from_folder(cls, folder: Folder) -> VectorIndex:
-        """Make the index that a folder in memory holds."""
+        """Return the index that a folder in memory holds."""
         contents = unpack_vectors(folder)
         index = cls(contents.metric, recipe=contents.recipe)
         index._set(contents)
@@ -380,7 +374,7 @@ class VectorIndex:
 
 
 def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:
-    """Pad rows to a width, where more was asked for than there are items."""
+    """Pad rows to `width` columns, for a k above the number of items."""
     more = width - array.shape[1]
     return array if more == 0 else np.pad(array, ((0, 0), (0, more)), constant_values=value)
 
@@ -397,7 +391,7 @@ def _check_relevance(relevance: Any, queries: NDArray[np.float32] | None, items:
 
 
 def _check_neighbors(neighbors: Any, items: int) -> NDArray[np.int64]:
-    """Check the neighbours of the items, and drop each item itself."""
+    """Check the neighbours of the items, and replace each item itself by -1."""
     near = as_array(neighbors, "neighbors")
     if near.dtype.kind not in "iu" or near.ndim != 2 or len(near) != items or near.size == 0:
         raise InvalidParameter(

@@ -1,4 +1,4 @@
-"""Search parameters: what a search may be told, checked in one place for all who pass them on."""
+"""SearchParameters: the arguments of a search (probes, candidates, ...), checked and resolved."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from irli.base.checks import check_choice, check_float, check_int, check_names
 from irli.engine.vector_layout import CODES, LOG_PROBABILITY, MOST_CANDIDATES, SearchPlan
 from irli.errors import InvalidParameter
 
-SCORES = ("votes", "probability", "log-probability", "codes")  # in the order of the kernels
+SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 
-_PER_ANSWER = 8  # candidates for each wanted item, where nobody says how many
+_CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 
 
 class SearchArguments(TypedDict, total=False):
@@ -28,20 +28,25 @@ class SearchArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SearchParameters:
-    """How to search. An index keeps one as its defaults, found by `tune`.
+    """How to search. The defaults of an index are of this class; `tune` finds them.
 
     Attributes
     ----------
     probes : int, optional
-        Buckets probed in each repetition: m, FAISS's nprobe. None goes by `threshold`.
+        Buckets to probe in each repetition: m in the paper, nprobe in FAISS. If None, `threshold`
+        decides.
     threshold : float, optional
-        Probe every bucket of at least this probability: easy queries probe few, hard ones many.
+        Probe every bucket of at least this probability. Easy queries then probe few buckets and
+        hard ones many.
     min_votes : int
-        In how many probed buckets an item must be found.
+        The number of probed buckets that must hold an item for it to become a candidate.
     candidates : int, optional
-        Exact distances computed at most, for the items with the best score; None: for all found.
+        The number of items, best score first, whose exact distance is computed. If None, that is
+        every item found.
     score : {"votes", "probability", "log-probability", "codes"}
-        What ranks the candidates: the probed buckets that hold an item, or the item's 4-bit code.
+        How candidates are chosen. "codes" compares the 4-bit codes of the items with the query.
+        The others score an item by the probed buckets that hold it: by their number, their
+        probabilities or their log-probabilities.
 
     Examples
     --------
@@ -56,7 +61,7 @@ class SearchParameters:
     score: str = "log-probability"
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
-        """Return the parameters of one call: those given, and these for the rest."""
+        """Return the parameters of one call: the given ones, and these where none is given."""
         check_names(given, SearchArguments.__annotations__, owner="search")
         probes, threshold = given.get("probes"), given.get("threshold")
         if probes is not None and threshold is not None:
@@ -93,7 +98,7 @@ class SearchParameters:
         return chosen
 
     def _choose_score(self, min_votes: int | None) -> str:
-        """Return the score of a call that names none: one that counts votes if it needs them."""
+        """Return the default score, or one that counts votes if `min_votes` needs them."""
         votes = min_votes is not None and min_votes > 1
         return "log-probability" if votes and self.score == "codes" else self.score
 
@@ -102,13 +107,13 @@ class SearchParameters:
         return cast("SearchArguments", dataclasses.asdict(self))
 
     def to_plan(self, k: int) -> SearchPlan:
-        """Return the parameters as the kernels take them."""
+        """Return the parameters in the form that the kernels take."""
         threshold = self.threshold or 0.0
         candidates = max(self.candidates, k) if self.candidates else 0
         score = SCORES.index(self.score)
         if score == CODES:
-            candidates = candidates or _PER_ANSWER * k
-            if candidates > MOST_CANDIDATES:  # selecting so many by codes costs more than it saves
+            candidates = candidates or _CANDIDATES_PER_RESULT * k
+            if candidates > MOST_CANDIDATES:  # beyond this, codes cost more than they save
                 score = LOG_PROBABILITY
         return SearchPlan(
             k=k,
@@ -121,5 +126,5 @@ class SearchParameters:
 
 
 def _check_count(name: str, value: int) -> int:
-    """Check a count; more than 2^31 - 1 of anything is as good as all."""
+    """Check a count and cap it at 2^31 - 1, the largest number that the kernels take."""
     return min(check_int(name, value, at_least=1, owner="search"), 2**31 - 1)

@@ -1,4 +1,4 @@
-"""What there is to learn from vectors: their neighbours, sample queries, and queries held out."""
+"""Phase 1, make_problem: training queries with their true neighbours, and held-out queries."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from irli.learning.problem import Problem
 
 log = logging.getLogger(__name__)
 
-HELD_SHARE, HELD_MOST = 0.05, 500  # of items and of queries: held out for validation and tuning
-_HELD_WANTED = 10  # what validation looks for
-_QUERY_WEIGHT = 3.0  # a given query counts like three base vectors in an affinity
-_MIX_NEAREST = 50  # a query is mixed with one of so many near ones
+# Items, and sample queries, held out for validation and tuning: this share, at most this many.
+HELD_SHARE, HELD_MOST = 0.05, 500
+_TRUTH_WIDTH = 10  # true neighbours of a held-out query that validation looks for
+_QUERY_WEIGHT = 3.0  # in the affinity, a sample query counts as much as three items
+_MIX_NEAREST = 50  # a query is mixed with one of this many nearest queries
 
 
 class HeldOut(NamedTuple):
-    """Queries that training never sees, kept to tune a search by."""
+    """Queries that training never sees. `tune` measures recall on them."""
 
     queries: NDArray[np.float32]  # (v, d)
-    rows: NDArray[np.int64]  # (v,): the item that the query is, or -1
+    rows: NDArray[np.int64]  # (v,): the row of the item that the query is, or -1
 
 
 class VectorProblem(NamedTuple):
-    """What there is to learn, and the queries to tune by afterwards."""
+    """A problem to learn, and the held-out queries to tune with afterwards."""
 
     problem: Problem
     tuning: HeldOut
@@ -47,7 +48,7 @@ class VectorProblem(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> VectorProblem:
-        """Read what `save` wrote; the problem is mapped."""
+        """Read what `save` wrote. The arrays of the problem are memory-mapped."""
         parts = [np.load(folder / f"tuning_{name}.npy") for name in HeldOut._fields]
         return cls(Problem.load(folder), HeldOut(*parts))
 
@@ -63,41 +64,41 @@ def make_problem(
     threads: int | None = None,
     progress: Progress = False,
 ) -> VectorProblem:
-    """Turn items, and what is known of queries, into a problem to learn: the first phase.
+    """Turn items, and sample queries if there are any, into a problem to learn.
 
     Parameters
     ----------
     items : array of shape (N, d)
     queries : array of shape (n, d), optional
-        Sample queries, trained on together with base vectors.
+        Sample queries. Training uses them together with the items.
     relevance : CSR array of shape (n, N), optional
-        What the queries want; by default their exact nearest neighbours.
+        The items that are relevant to each query. By default its exact nearest neighbours.
     neighbors : array of shape (N, j), optional
-        The nearest neighbours of the items, -1 as padding; by default they are computed.
+        The nearest neighbours of each item, padded with -1. By default they are computed.
     """
-    near = partial(exact_neighbors, threads=threads, progress=progress)
+    find_neighbors = partial(exact_neighbors, threads=threads, progress=progress)
     rng = np.random.default_rng([recipe.seed, 0x1D])
     held, rows = _split(len(items), rng)
     if queries is not None and recipe.query_share == 1.0:
-        rows = rows[:0]  # the items serve validation only
+        rows = rows[:0]  # items serve for validation only
     elif len(rows) > recipe.training_points:
         rows = np.sort(rng.choice(rows, recipe.training_points, replace=False))
-    asked = np.concatenate([held, rows])
+    sampled = np.concatenate([held, rows])
     if neighbors is None:
         count = min(recipe.neighbors, max(1, len(items) - 1))
-        wanted = near(items[asked], items, count, metric, rows=asked)
+        relevant = find_neighbors(items[sampled], items, count, metric, rows=sampled)
     else:
-        wanted = neighbors[asked, : recipe.neighbors]
-    lonely = (wanted < 0).all(axis=1)
-    wanted[lonely, 0] = asked[lonely]  # an item without neighbours wants itself
+        relevant = neighbors[sampled, : recipe.neighbors]
+    isolated = (relevant < 0).all(axis=1)
+    relevant[isolated, 0] = sampled[isolated]  # an item without neighbours is its own neighbour
 
-    parts = [_Part(items[rows], rows, *_list_pairs(wanted[len(held) :], 1.0), 1.0)]
-    held_queries, held_truth = items[held], wanted[: len(held), :_HELD_WANTED]
+    parts = [_Part(items[rows], rows, *_list_pairs(relevant[len(held) :], 1.0), 1.0)]
+    held_queries, held_truth = items[held], relevant[: len(held), :_TRUTH_WIDTH]
     tuning = HeldOut(held_queries, held)
     if queries is not None:
-        # The given queries are what will be asked: validation goes by them alone.
+        # Later queries will be like the sample queries, so validation uses these alone.
         part, (held_queries, held_truth) = _use_queries(
-            items, metric, queries, relevance, recipe, rng, near
+            items, metric, queries, relevance, recipe, rng, find_neighbors
         )
         share = recipe.query_share
         parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
@@ -128,18 +129,18 @@ def make_problem(
 
 
 class _Part(NamedTuple):
-    """Training queries of one origin."""
+    """Training queries from one source: the items, or the sample queries."""
 
     queries: NDArray[np.float32]
-    items: NDArray[np.int64]  # (n,): the item that each query is, or -1
-    lengths: NDArray[np.int64]  # (n,): how many items each query wants
-    indices: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    share: float
+    items: NDArray[np.int64]  # (n,): the row of the item that each query is, or -1
+    lengths: NDArray[np.int64]  # (n,): how many items are relevant to each query
+    indices: NDArray[np.int64]  # (pairs,): these items, query by query
+    weights: NDArray[np.float32]  # (pairs,)
+    share: float  # of all draws in training
 
 
 def _split(count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return held-out and training rows; a handful of rows serves as both."""
+    """Return held-out and training rows. Fewer than 20 rows are used as both."""
     order = rng.permutation(count)
     most = min(HELD_MOST, int(HELD_SHARE * count))
     if most == 0:
@@ -154,12 +155,12 @@ def _use_queries(
     relevance: Sparse | None,
     recipe: Recipe,
     rng: np.random.Generator,
-    near: Callable[..., NDArray[np.int64]],
+    find_neighbors: Callable[..., NDArray[np.int64]],
 ) -> tuple[_Part, tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Return the given queries as a part of the training, and the held-out ones with answers."""
+    """Return training queries made from the sample queries, and held-out ones with their truth."""
     useful = np.arange(len(queries))
     if relevance is not None:
-        useful = np.flatnonzero(np.diff(relevance.indptr))  # a query without items teaches nothing
+        useful = np.flatnonzero(np.diff(relevance.indptr))  # queries without items are of no use
         if len(useful) == 0:
             raise InvalidParameter(
                 "The 'relevance' parameter must name an item for at least one query. "
@@ -168,17 +169,17 @@ def _use_queries(
     held, rows = (useful[part] for part in _split(len(useful), rng))
     if relevance is None:
         count = min(recipe.neighbors, len(items))
-        wanted = near(queries, items, count, metric)
+        relevant = find_neighbors(queries, items, count, metric)
         mixed = _mix_queries(queries[rows], recipe, metric, rng)
-        between = near(mixed, items, count, metric)
+        mixed_relevant = find_neighbors(mixed, items, count, metric)
         lengths, indices, weights = _list_pairs(
-            np.concatenate([wanted[rows], between]), _QUERY_WEIGHT
+            np.concatenate([relevant[rows], mixed_relevant]), _QUERY_WEIGHT
         )
-        # In an affinity, all mixed queries together weigh as much as the given ones.
+        # In the affinity, all mixed queries together weigh at most as much as the sample queries.
         weights[lengths[: len(rows)].sum() :] *= min(1.0, len(rows) / max(1, len(mixed)))
-        asked = np.concatenate([queries[rows], mixed])
-        part = _Part(asked, np.full(len(asked), -1), lengths, indices, weights, 1.0)
-        return part, (queries[held], wanted[held, :_HELD_WANTED])
+        sampled = np.concatenate([queries[rows], mixed])
+        part = _Part(sampled, np.full(len(sampled), -1), lengths, indices, weights, 1.0)
+        return part, (queries[held], relevant[held, :_TRUTH_WIDTH])
     chosen = relevance[rows]
     part = _Part(
         queries[rows],
@@ -194,11 +195,11 @@ def _use_queries(
 def _mix_queries(
     queries: NDArray[np.float32], recipe: Recipe, metric: str, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Make more queries like the given ones: points between each and one near it.
+    """Make more queries like the given ones: points between a query and one near it.
 
-    A few thousand queries leave gaps. The exact neighbours of a point between two queries can be
-    computed, so it serves as a training query too. On WordNet-MiniLM this saves a seventh of the
-    scanned items at recall .95.
+    A few thousand queries leave gaps. A point between two queries can fill one: its exact
+    neighbours can be computed, so it is a training query like any other. On WordNet-MiniLM, mixed
+    queries save a seventh of the scanned items at recall 0.95.
     """
     if not recipe.mixed_queries or len(queries) < 2:
         return queries[:0]
@@ -219,31 +220,31 @@ def _mix_queries(
 
 
 def _list_pairs(
-    wanted: NDArray[np.int64], weight: float
+    relevant: NDArray[np.int64], weight: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return lengths, indices and weights of an array of wanted items with -1 as padding."""
-    there = wanted >= 0
-    indices = wanted[there]
+    """Return lengths, indices and weights of an array of relevant items, padded with -1."""
+    there = relevant >= 0
+    indices = relevant[there]
     return there.sum(axis=1), indices, np.full(len(indices), weight, dtype=np.float32)
 
 
 def _find_heaviest(relevance: Sparse, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the items of the largest weights in each row, padded with -1."""
-    best = np.full((len(rows), _HELD_WANTED), -1, dtype=np.int64)
+    """Return the items with the largest weights in each row, padded with -1."""
+    best = np.full((len(rows), _TRUTH_WIDTH), -1, dtype=np.int64)
     for i, row in enumerate(rows):
         start, stop = relevance.indptr[row], relevance.indptr[row + 1]
-        order = np.argsort(-relevance.data[start:stop], kind="stable")[:_HELD_WANTED]
+        order = np.argsort(-relevance.data[start:stop], kind="stable")[:_TRUTH_WIDTH]
         best[i, : len(order)] = relevance.indices[start:stop][order]
     return best
 
 
 def _pad(truth: NDArray[np.int64]) -> NDArray[np.int64]:
-    missing = _HELD_WANTED - truth.shape[1]
+    missing = _TRUTH_WIDTH - truth.shape[1]
     return np.pad(truth, ((0, 0), (0, missing)), constant_values=-1)
 
 
 def _weigh_parts(parts: list[_Part]) -> NDArray[np.float64]:
-    """Return how often each query is drawn: by the share of its part, evenly within."""
+    """Return the probability of each query to be drawn: by share of its source, evenly within."""
     each = [np.full(len(p.queries), p.share / max(1, len(p.queries))) for p in parts]
     chance: NDArray[np.float64] = np.concatenate(each)
     chance /= chance.sum()

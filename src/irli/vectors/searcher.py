@@ -1,4 +1,4 @@
-"""Algorithm 2 over an index in memory: single queries, batches on threads, explanations."""
+"""Searcher: Algorithm 2 on an index in memory, for one query, a batch, or with a clock."""
 
 from __future__ import annotations
 
@@ -28,19 +28,32 @@ from irli.engine.vector_layout import (
 )
 from irli.vectors.batch_order import FEWEST, order_batch
 
-_CACHE = 1 << 21  # bytes: a smaller index is in the cache, whatever the order of the queries
-_AT_ONCE = 65_536  # queries that are ordered together: that takes memory
+_CACHE = 1 << 21  # bytes; smaller vectors stay in the CPU cache, so queries are not ordered
+_AT_ONCE = 65_536  # queries ordered together; more would take more memory
 
-_ALL = read_only(np.empty(0, dtype=bool))  # the filter that allows all items
-_ROWS = read_only(np.empty(0, dtype=np.int64))  # in place of ids
+_ALL = read_only(np.empty(0, dtype=bool))  # the filter that allows every item
+_ROWS = read_only(np.empty(0, dtype=np.int64))  # no ids: return item rows
 
 
 class Explanation(NamedTuple):
-    """What a search does. Arrays have a row for each query.
+    """The work of a search. Arrays have a row for each query.
 
-    `votes` and `ids` are of shape (n, k). `probed` (buckets probed), `scanned` (entries read in
-    them) and `candidates` (exact distances computed) are of shape (n,). `seconds` has an array of
-    shape (n,) for each stage: route, scan, select, rerank.
+    Attributes
+    ----------
+    ids : int64 array of shape (n, k)
+        The items found.
+    votes : int32 array of shape (n, k)
+        In how many probed buckets each of them was.
+    probed : int64 array of shape (n,)
+        Buckets probed in all repetitions.
+    scanned : int64 array of shape (n,)
+        Entries read in these buckets.
+    candidates : int64 array of shape (n,)
+        Items whose exact distance was computed.
+    router_multiplications : int
+        Multiplications to route one query.
+    seconds : dict
+        An array of shape (n,) for each stage: route, scan, select, rerank.
     """
 
     ids: NDArray[np.int64]
@@ -53,12 +66,12 @@ class Explanation(NamedTuple):
 
 
 class ThreadState(NamedTuple):
-    """What one thread needs to search."""
+    """The memory that one thread needs to search."""
 
     engine: Engine
     scratch: Scratch  # the engine's
-    row: NDArray[np.float32]  # (d,): a place for a single query
-    query: NDArray[np.float32]  # (1, d): the same memory, as kernels take it
+    row: NDArray[np.float32]  # (d,): a single query is copied here
+    query: NDArray[np.float32]  # (1, d): the same memory, in the shape that the kernels take
 
 
 def make_thread_state(layout: VectorLayout) -> ThreadState:
@@ -91,10 +104,10 @@ class Searcher:
         form: int = PLAIN,
         threads: int = 1,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return distances and ids (n, k) for finite queries, -1 where there are fewer.
+        """Return distances and ids (n, k) for finite queries, padded with id -1.
 
-        Without `ids`, which must be a read-only array, the rows of the items are returned, and
-        with the PLAIN `form` the distances of the kernels.
+        `ids` must be a read-only array. Without it, ids are the rows of the items. With the PLAIN
+        `form`, distances are as the kernels compute them.
         """
         count = len(queries)
         distances = np.empty((count, plan.k), dtype=np.float32)
@@ -141,11 +154,11 @@ class Searcher:
         items = np.empty((1, plan.k), dtype=np.int64)
         with self._states.borrow() as state:
             state.row[:] = query
-            fine = search(state.engine, plan, _ALL, state.query, distances, items, ids, form)
-        return (distances[0], items[0]) if fine else None
+            finite = search(state.engine, plan, _ALL, state.query, distances, items, ids, form)
+        return (distances[0], items[0]) if finite else None
 
     def is_plain_query(self, query: Any) -> bool:
-        """Whether something is a single query that needs no preparation."""
+        """Whether `query` is a single query that needs no conversion."""
         return (
             type(query) is np.ndarray and query.dtype == np.float32 and query.shape == self._shape
         )
@@ -153,7 +166,7 @@ class Searcher:
     def explain(
         self, queries: NDArray[np.float32], plan: SearchPlan, allowed: NDArray[np.bool_]
     ) -> Explanation:
-        """Run the stages of `search` with a clock between them; `ids` are item rows."""
+        """Run the stages of `search` and time each one; `ids` are item rows."""
         count = len(queries)
         queries, allowed = read_only(queries), read_only(allowed)
         items = np.empty((count, plan.k), dtype=np.int64)
@@ -170,7 +183,7 @@ class Searcher:
                     run_stage(stage, engine, plan, allowed, query, distances, items[i])
                     clock[stage + 1, i] = perf_counter()
                 counts[i] = scratch.counts
-                if plan.score == CODES:  # which needs no votes to search
+                if plan.score == CODES:  # a search with codes counts no votes
                     count_votes(engine, allowed)
                 there = items[i] >= 0
                 votes[i, there] = scratch.votes[items[i, there]]

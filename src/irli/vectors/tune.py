@@ -1,4 +1,4 @@
-"""Choosing search parameters: the cheapest in measured time that reach a recall."""
+"""Phase 4, tune: find the fastest search parameters that reach a recall on held-out queries."""
 
 from __future__ import annotations
 
@@ -22,22 +22,33 @@ from irli.vectors.searcher import Searcher
 
 log = logging.getLogger(__name__)
 
-_STRIDES = 16  # from the least work to all of it
-_STEPS = 6  # of a bisection within a stride
-_REPEATS = 3  # of a timing
-_SHORT = 0.2  # seconds that a trial may always take
-_VOTING = 3  # repetitions from which on scores choose the candidates
-_CANDIDATES = (4, 16, 64, 256, 1024)  # how many, in multiples of k
-_CODED = (40, 20, 12, 8, 5, 3, 2)  # the same with codes; many first, which always reach the recall
-_LEAST = 1e-5  # the least threshold by which candidates are gathered
+_STRIDES = 16  # coarse steps of a dial, from the least work to the most
+_STEPS = 6  # bisection steps within a stride
+_REPEATS = 3  # timings, of which the shortest counts
+_SHORT = 0.2  # seconds that a trial may take, whatever the others needed
+_VOTING = 3  # repetitions from which on votes can choose the candidates
+_CANDIDATES = (4, 16, 64, 256, 1024)  # tried without codes, in multiples of k
+_CODED = (40, 20, 12, 8, 5, 3, 2)  # tried with codes; the most first, to reach the recall at once
+_LEAST = 1e-5  # smallest threshold that is tried with scores
 
 
 class TuneResult(NamedTuple):
-    """The outcome of `tune`."""
+    """The parameters that `tune` chose, and what it measured with them.
+
+    Attributes
+    ----------
+    parameters : SearchParameters
+    recall : float
+        Recall on the queries used for tuning.
+    seconds : float
+        For one query of a batch, on one thread.
+    reached : bool
+        Whether the recall reaches the target.
+    """
 
     parameters: SearchParameters
     recall: float
-    seconds: float  # for one query, on one thread
+    seconds: float
     reached: bool
 
 
@@ -51,7 +62,7 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     trial = _Trial(searcher, held, truth)
     good: list[TuneResult] = []
     failed: list[tuple[float, SearchParameters]] = []
-    bound = math.inf  # seconds that are too many, since another family needs half as many
+    bound = math.inf  # seconds; slower trials are pointless, another family needs half of it
     for families in _list_families(searcher, k):
         for family in families:
             parameters, reached = _find_cheapest(trial, family, recall, bound)
@@ -71,7 +82,7 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     best = TuneResult(parameters, found, trial.seconds(parameters), False)
     log.warning(
         "tune: recall %.3f at k=%d is out of reach; the best is %.3f, which is now the default. "
-        "Ask for less, or learn with more buckets per item or repetitions.",
+        "Set a lower recall, or learn with more buckets_per_item or repetitions.",
         recall,
         k,
         best.recall,
@@ -79,12 +90,12 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     return best
 
 
-# A family has one dial: from 0, the least work, to 1, all of it.
+# A family of parameters has one dial, from 0 (the least work) to 1 (the most).
 Family = Callable[[float], SearchParameters]
 
 
 def _list_families(searcher: Searcher, k: int) -> Iterator[list[Family]]:
-    """Yield families to compare, and others in case that none of these reaches the recall."""
+    """Yield groups of families. A later group is tried only if none before reaches the recall."""
     repetitions, buckets = searcher.layout.bias.shape
     if searcher.layout.codes.blocks.size:
         yield [*(partial(_by_codes, factor * k) for factor in _CODED), _by_threshold]
@@ -112,10 +123,10 @@ def _by_probes(buckets: int, dial: float) -> SearchParameters:
 def _find_cheapest(
     trial: _Trial, family: Family, recall: float, bound: float
 ) -> tuple[SearchParameters, bool]:
-    """Find the least work that reaches `recall`: more work never finds less.
+    """Find the least work that reaches `recall`, given that more work never lowers it.
 
-    Strides begin with the least work, so that all items are scanned only if nothing less reaches
-    the recall. They end where a trial takes longer than `bound` seconds.
+    Strides start at the least work, so all items are scanned only if nothing less reaches the
+    recall. They stop when a trial takes longer than `bound` seconds.
     """
     for stride in range(_STRIDES + 1):
         high = stride / _STRIDES
@@ -137,7 +148,7 @@ def _find_cheapest(
 
 
 class _Trial:
-    """Held-out queries with their answers."""
+    """Held-out queries with their true neighbours, to measure parameters on."""
 
     def __init__(self, searcher: Searcher, held: HeldOut, truth: NDArray[np.int64]) -> None:
         self.searcher = searcher
@@ -146,27 +157,27 @@ class _Trial:
         self.truth = truth
 
     def recall(self, parameters: SearchParameters) -> tuple[float, float]:
-        """Return the share of true neighbours found, and the seconds that it took on all threads.
+        """Return the recall, and the seconds that the search took on all threads.
 
-        A query never counts as its own neighbour. Items and given queries are measured apart, and
-        the smaller share counts: many easy items must not hide a few hard queries.
+        A query never counts as its own neighbour. The recall is that of the held-out items or that
+        of the sample queries, whichever is lower: many easy items must not hide a few hard queries.
         """
         k = self.truth.shape[1]
-        selves = bool((self.rows >= 0).any())  # base vectors find themselves: one more is needed
-        more = min(k + selves, len(self.searcher.layout.vectors))
+        any_items = bool((self.rows >= 0).any())  # items find themselves: one more is needed
+        more = min(k + any_items, len(self.searcher.layout.vectors))
         start = perf_counter()
         items = self._search(parameters, more, thread_count(None))
         took = perf_counter() - start
-        mine = items == self.rows[:, None]
-        mine[~mine.any(axis=1), -1] = more > k
-        items = np.where(mine, -1, items)
+        itself = items == self.rows[:, None]
+        itself[~itself.any(axis=1), -1] = more > k
+        items = np.where(itself, -1, items)
         hit = (self.truth[:, :, None] == items[:, None, :]).any(axis=2)
         kinds = [(self.truth >= 0) & kind[:, None] for kind in (self.rows >= 0, self.rows < 0)]
         shares = [float(hit[wanted].mean()) for wanted in kinds if wanted.any()]
         return min(shares, default=1.0), took
 
     def seconds(self, parameters: SearchParameters) -> float:
-        """Return the time of one query in a batch on one thread."""
+        """Return the seconds for one query of a batch on one thread."""
         k = self.truth.shape[1]
         times = []
         for _ in range(_REPEATS):

@@ -1,0 +1,1 @@
+"""Shards: builds and searches on Ray's test cluster, failures, and the planner."""

@@ -1,0 +1,137 @@
+"""The planner's figures against builds and searches that its costs were not fitted on.
+
+A build runs in a process of its own, where its memory shows: python -m bench.cluster.plan ARGUMENTS
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import irli
+from bench.cluster.machines import QUERIES, write_items
+from bench.commands import Options, make_recipe
+from bench.common import report_table, run_module, say, time_least
+from bench.smoke import CODES
+from irli.cluster import ShardedIndex
+from irli.cluster.build import build
+from irli.cluster.costs import Costs, make_skewed, measure_costs
+from irli.cluster.planner import ClusterPlan, Machines, make_plan
+from irli.cluster.vector_job import make_vector_job
+
+# Items, shards, changes of the recipe, probes.
+CASES: tuple[tuple[int, int, dict[str, Any], int], ...] = (
+    (100_000, 1, {}, 8),
+    (140_000, 2, {"buckets": 512, "epochs": 6}, 16),
+    (200_000, 4, {"repetitions": 2, "epochs": 4}, 4),
+)
+SMOKE_CASES: tuple[tuple[int, int, dict[str, Any], int], ...] = ((600, 2, CODES, 4),)
+SMOKE_COSTS = Costs(  # made up
+    dim=96,
+    recipe="default",
+    prepare=(1e-9, 1e-6),
+    learn=(1e-6,) * 5,
+    finish=(1e-3,) * 3,
+    search=(1e-6,) * 5,
+    merge=(1e-6,) * 2,
+    base_bytes=400 << 20,
+    probes=8.0,
+    candidates=80.0,
+    distinct=0.8,
+)
+MACHINE = Machines(count=1, cores=1, memory=24e9, round_trip=0.0, bandwidth=1e15, call=0.0)
+BATCH = 256
+
+
+def plan(options: Options) -> None:
+    """Compare plans with what three builds took, on one core in one process."""
+    costs, cases = SMOKE_COSTS, SMOKE_CASES
+    if not options.smoke:
+        costs, cases = _load_costs(options), CASES
+    rows = []
+    for items, shards, changes, probes in cases:
+        items //= 5 if options.quick else 1
+        recipe = make_recipe(options, **changes)
+        planned = make_plan(costs, recipe, MACHINE, items=items, shards=shards, probes=probes)
+        for name, value in _measure(recipe, planned).items():
+            expected = getattr(planned, name)
+            error = 100 * (expected / value - 1)
+            case = f"{items} x {shards} {changes or ''}"
+            rows.append([case, name, f"{expected:.4g}", f"{value:.4g}", f"{error:+.0f} %"])
+            say(str(rows[-1]))
+    head = ["configuration", "figure", "planned", "measured", "error"]
+    report_table(Path(options.results) / "cluster" / "plan.json", head, rows)
+
+
+def _load_costs(options: Options) -> Costs:
+    """Return the costs of this machine, measured once."""
+    path = options.folder / f"costs-{options.dim}.json"
+    if not path.exists():
+        measure_costs(options.dim, irli.recipe(), seed=1).save(path)
+    return Costs.load(path)
+
+
+def _measure(recipe: irli.Recipe, planned: ClusterPlan) -> dict[str, float]:
+    """Build and search; times are processor time, which other programs disturb least."""
+    queries = make_skewed(BATCH, planned.dim, part=QUERIES)
+    with tempfile.TemporaryDirectory() as folder:
+        items = write_items(Path(folder) / "items.npy", planned.items, planned.dim)
+        settings = json.dumps(dataclasses.asdict(recipe))
+        printed = run_module("bench.cluster.plan", items, folder, planned.shards, settings)
+        seconds, peak = json.loads(printed)
+        index = ShardedIndex(recipe=recipe, shards=planned.shards)
+        index.fit(str(items), threads=1, checkpoint=folder)  # finds the finished shards there
+        setting: dict[str, Any] = {"probes": planned.probes, "candidates": planned.candidates}
+        setting |= {"score": "codes", "threads": 1}
+        single = time_least(lambda: [index.search(query, 10, **setting) for query in queries], 4)
+        batch = time_least(lambda: index.search(queries, 10, **setting), 4)
+        return {
+            "build_seconds": seconds,
+            "build_worker_bytes": peak,
+            "shard_bytes": index.stats()["bytes"] / planned.shards,
+            "latency": single / BATCH,
+            "batch_latency": batch,
+            "throughput": BATCH / batch,
+        }
+
+
+def print_build(items: str, folder: str, shards: str, settings: str) -> None:
+    """Build shards in this process; print the seconds and the most private memory."""
+    peak = 0
+
+    def watch() -> None:
+        nonlocal peak
+        while True:
+            peak = max(peak, psutil.Process().memory_full_info().uss)
+            time.sleep(0.5)
+
+    job, _ = make_vector_job(
+        Path(folder),
+        items,
+        None,
+        None,
+        None,
+        metric="l2",
+        recipe=irli.Recipe(**json.loads(settings)),
+        shards=int(shards),
+        threads=1,
+        device="cpu",
+    )
+    warm = make_skewed(min(5000, job.source.rows), job.source.dim)
+    irli.VectorIndex(recipe=irli.recipe(epochs=2)).fit(warm, threads=1)  # loads what a build needs
+    threading.Thread(target=watch, daemon=True).start()
+    started = time.thread_time()  # that of this thread, without the watch
+    build(job, None, progress=False)
+    print(json.dumps([time.thread_time() - started, peak]))
+
+
+if __name__ == "__main__":
+    print_build(*sys.argv[1:])

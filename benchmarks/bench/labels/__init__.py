@@ -1,0 +1,1 @@
+"""Labels: precision, time and size beside other libraries, and large data."""

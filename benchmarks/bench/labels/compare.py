@@ -1,0 +1,133 @@
+"""Labels beside Omikuji, PECOS XR-Linear and napkinXC: precision, time and size."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.commands import Options
+from bench.common import find_python, list_packages, report_table, run_module, say
+from bench.labels.data import NAMES, PACKAGES, find_files
+from bench.labels.ours import THREADS
+from bench.smoke import SHORT
+from irli.labels.files import read_rows
+from irli.labels.metrics import evaluate
+
+ENVIRONMENT = ".venv-peers"
+# One-vs-all is shown where it finishes; Omikuji does not finish on moby-synonyms.
+PEERS = {
+    "debian-deps": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc"),
+    "delicious": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc", "one-vs-all"),
+    "moby-synonyms": ("xr-linear",),
+}
+# The same index as `fit` set it, and faster, with fewer probes and candidates.
+SETTINGS: dict[str, list[dict[str, int]]] = {
+    "debian-deps": [{}, {"probes": 16, "candidates": 100}, {"probes": 8, "candidates": 60}],
+    "delicious": [{}],
+    "moby-synonyms": [{}, {"probes": 16, "candidates": 200}],
+}
+HEAD = [
+    "data",
+    "method",
+    "P@1/3/5",
+    "PSP@1/3/5",
+    "train CPU s",
+    "batch CPU ms",
+    "single CPU ms",
+    "MB",
+]
+
+
+def compare(options: Options) -> None:
+    """Train and query every index in a fresh process; ours is the mean over the seeds."""
+    names = options.only or (["debian-deps"] if options.smoke else NAMES)
+    installed = list_packages(find_python(ENVIRONMENT))
+    for name in names:
+        train, test = find_files(options.data, name)
+        known, truth = read_rows(train).labels, read_rows(test).labels
+        rows = []
+        for peer in PEERS[name]:
+            if PACKAGES[peer] not in installed:
+                say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
+                continue
+            rows += [_tabulate(name, [run], known, truth) for run in _run_peer(peer, train, test)]
+        seeds = range(1 if options.smoke else options.seeds)
+        changes = SHORT["labels"] if options.smoke else {}
+        by_seed = [
+            _run_ours(train, test, changes | {"seed": seed}, SETTINGS[name]) for seed in seeds
+        ]
+        rows += [_tabulate(name, list(runs), known, truth) for runs in zip(*by_seed, strict=True)]
+        report_table(Path(options.results) / "labels" / f"{name}.json", HEAD, rows)
+
+
+def _run_peer(peer: str, train: Path, test: Path) -> list[dict[str, Any]]:
+    """Return what each way of querying a peer took, and what it predicted."""
+    with tempfile.TemporaryDirectory() as folder:
+        result, found = Path(folder) / "result.json", Path(folder) / "predictions.npy"
+        python = find_python(ENVIRONMENT)
+        arguments = (peer, train, test, THREADS, result, found)
+        run_module("bench.labels.peers", *arguments, python=python)
+        figures, predictions = json.loads(result.read_text()), np.load(found)
+    say(f"{peer}: trained in {figures['train_seconds']:.0f} s")
+    runs = []
+    for run, labels in zip(figures.pop("runs"), predictions, strict=True):
+        times = {key: run.pop(key) for key in ("batch_ms", "single_ms")}
+        method = _name_method(peer, run)
+        runs.append({**figures, **times, "method": method, "predictions": labels.astype(np.int64)})
+    return runs
+
+
+def _run_ours(
+    train: Path, test: Path, changes: dict[str, Any], settings: list[dict[str, int]]
+) -> list[dict[str, Any]]:
+    """Return what each setting of an index of ours took, and what it predicted."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "predictions.npy"
+        arguments = (train, test, json.dumps(changes), json.dumps(settings), found)
+        figures: dict[str, Any] = json.loads(run_module("bench.labels.ours", *arguments))
+        predictions = np.load(found)
+    seed, seconds = changes["seed"], figures["train_seconds"]
+    say(f"irli, seed {seed}: trained in {seconds:.0f} s, {figures['index']}")
+    return [
+        {**figures, **run, "method": _name_method("irli", run["setting"]), "predictions": labels}
+        for run, labels in zip(figures.pop("runs"), predictions, strict=True)
+    ]
+
+
+def _name_method(name: str, setting: dict[str, Any]) -> str:
+    """Return the name of a method with its setting.
+
+    Examples
+    --------
+    >>> _name_method("irli", {"probes": 16}), _name_method("irli", {})
+    ('irli (probes 16)', 'irli')
+    """
+    told = ", ".join(f"{key} {value}" for key, value in setting.items())
+    return f"{name} ({told})" if told else name
+
+
+def _tabulate(name: str, runs: list[dict[str, Any]], known: Any, truth: Any) -> list[Any]:
+    """Return a row of the table: means over the runs."""
+    scores = [evaluate(run["predictions"], truth, known) for run in runs]
+
+    def format_scores(kind: str) -> str:
+        means = [100 * np.mean([score[f"{kind}@{k}"] for score in scores]) for k in (1, 3, 5)]
+        return " / ".join(f"{mean:.2f}" for mean in means)
+
+    def mean(key: str) -> float:
+        return float(np.mean([run[key] for run in runs]))
+
+    return [
+        name,
+        runs[0]["method"],
+        format_scores("P"),
+        format_scores("PSP"),
+        f"{mean('train_cpu_seconds'):.0f}",
+        f"{mean('batch_ms'):.3f}",
+        f"{mean('single_ms'):.3f}",
+        f"{mean('model_bytes') / 1e6:.0f}",
+    ]

@@ -1,0 +1,77 @@
+"""Train and query one `irli.LabelIndex` in this process, and print what it took.
+
+python -m bench.labels.ours TRAIN TEST RECIPE SETTINGS PREDICTIONS (RECIPE and SETTINGS as JSON)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import irli
+from bench.common import read_memory
+from bench.labels.timing import SINGLE, TOP, time_batch, time_single
+from irli.labels.files import read_rows
+
+THREADS = 2
+
+
+def measure(
+    train: Path, test: Path, recipe: irli.Recipe, settings: list[dict[str, Any]]
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Train an index and query it in each of the settings; return figures and predictions."""
+    rows, features = read_rows(train), read_rows(test).features
+    wall, cpu = time.perf_counter(), time.process_time()
+    index = irli.LabelIndex(recipe).fit(*rows, threads=THREADS)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        size = sum(path.stat().st_size for path in Path(folder).iterdir())
+    stats = index.stats()
+    found = {
+        "index": repr(index),
+        "train_seconds": wall,
+        "train_cpu_seconds": cpu,
+        "model_bytes": size,
+        "runs": [{"setting": each, **_query(index, features, each)} for each in settings],
+        "peak_mb": read_memory("VmHWM") / 2**20,
+        **{key: stats[key] for key in ("ranker_weights", "loads", "defaults", "calibration")},
+    }
+    predictions = [
+        index.predict(features, TOP, threads=THREADS, **each).labels for each in settings
+    ]
+    return found, np.stack(predictions)
+
+
+def _query(index: irli.LabelIndex, features: Any, setting: dict[str, Any]) -> dict[str, float]:
+    index.predict(features[:64], TOP, **setting)
+    single = [features[i : i + 1] for i in range(min(SINGLE, features.shape[0]))]
+
+    def predict_all() -> None:
+        index.predict(features, TOP, threads=THREADS, **setting)
+
+    def predict_one(row: Any) -> None:
+        index.predict(row, TOP, threads=1, **setting)
+
+    return {
+        "batch_ms": time_batch(predict_all, features.shape[0]),
+        "single_ms": time_single(predict_one, single),
+    }
+
+
+def main(train: str, test: str, recipe: str, settings: str, predictions: str) -> None:
+    """Measure what the command line says."""
+    made = irli.recipe("labels", **json.loads(recipe))
+    found, predicted = measure(Path(train), Path(test), made, json.loads(settings))
+    np.save(predictions, predicted)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

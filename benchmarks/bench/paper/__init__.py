@@ -1,0 +1,1 @@
+"""The paper's own recipe, scaled down: rounds of learning, loads of the buckets, votes."""

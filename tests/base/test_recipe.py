@@ -1,0 +1,323 @@
+"""Recipes. Each is written out here, setting by setting: a changed one must change a test."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import irli
+from irli.base.recipe import RECIPES, Recipe, as_recipe, recipe
+from irli.errors import InvalidParameter
+
+DEFAULT = {
+    "name": "default",
+    "repetitions": 1,
+    "buckets": 0,
+    "start": "kmeans",
+    "trunk": "own",
+    "router": "warm",
+    "linear": 128,
+    "hidden": 32,
+    "features": 0,
+    "scoring": "int8",
+    "pieces": None,
+    "loss": "softmax",
+    "neighbors": 20,
+    "training_points": 0,
+    "query_share": 0.4,
+    "mixed_queries": 20_000,
+    "noise": 0.08,
+    "affinity": "both",
+    "probe_cut": 0.005,
+    "normalize_affinity": False,
+    "repartition": "bounded",
+    "choices": 32,
+    "slack": 1.3,
+    "buckets_per_item": 2,
+    "boost": True,
+    "epochs": 10,
+    "repartition_every": 0,
+    "epoch_size": 65_536,
+    "stop_moved": 0.02,
+    "accept": "validated",
+    "batch_size": 512,
+    "learning_rate": 0.002,
+    "seed": 0,
+}
+PAPER = {
+    "name": "paper",
+    "repetitions": 32,
+    "buckets": 5000,
+    "start": "hash",
+    "trunk": "own",
+    "router": "network",
+    "linear": 128,
+    "hidden": 1024,
+    "features": 0,
+    "scoring": "full",
+    "pieces": 0,
+    "loss": "sigmoid-bce",
+    "neighbors": 100,
+    "training_points": 10_000_000,
+    "query_share": 0.4,
+    "mixed_queries": 0,
+    "noise": 0.0,
+    "affinity": "item",
+    "probe_cut": 0.0,
+    "normalize_affinity": False,
+    "repartition": "least-loaded",
+    "choices": 10,
+    "slack": 1.3,
+    "buckets_per_item": 1,
+    "boost": False,
+    "epochs": 30,
+    "repartition_every": 5,
+    "epoch_size": 0,
+    "stop_moved": 0.0,
+    "accept": "always",
+    "batch_size": 256,
+    "learning_rate": 0.001,
+    "seed": 0,
+}
+PAPER_LABELS = {
+    "name": "paper-labels",
+    "repetitions": 16,
+    "buckets": 5000,
+    "start": "hash",
+    "trunk": "own",
+    "router": "network",
+    "linear": 128,
+    "hidden": 1024,
+    "features": 0,
+    "scoring": "full",
+    "pieces": 0,
+    "loss": "sigmoid-bce",
+    "neighbors": 100,
+    "training_points": 10_000_000,
+    "query_share": 0.4,
+    "mixed_queries": 0,
+    "noise": 0.0,
+    "affinity": "queries",
+    "probe_cut": 0.0,
+    "normalize_affinity": False,
+    "repartition": "least-loaded",
+    "choices": 10,
+    "slack": 1.3,
+    "buckets_per_item": 1,
+    "boost": False,
+    "epochs": 30,
+    "repartition_every": 5,
+    "epoch_size": 0,
+    "stop_moved": 0.0,
+    "accept": "always",
+    "batch_size": 256,
+    "learning_rate": 0.001,
+    "seed": 0,
+}
+LABELS = {
+    "name": "labels",
+    "repetitions": 4,
+    "buckets": 0,
+    "start": "kmeans",
+    "trunk": "shared",
+    "router": "network",
+    "linear": 0,
+    "hidden": 192,
+    "features": 1_048_576,
+    "scoring": "full",
+    "pieces": 0,
+    "loss": "softmax",
+    "neighbors": 20,
+    "training_points": 0,
+    "query_share": 0.4,
+    "mixed_queries": 0,
+    "noise": 0.0,
+    "affinity": "queries",
+    "probe_cut": 0.0,
+    "normalize_affinity": True,
+    "repartition": "bounded",
+    "choices": 32,
+    "slack": 1.3,
+    "buckets_per_item": 1,
+    "boost": False,
+    "epochs": 5,
+    "repartition_every": 1,
+    "epoch_size": 0,
+    "stop_moved": 0.02,
+    "accept": "validated",
+    "batch_size": 128,
+    "learning_rate": 0.002,
+    "seed": 0,
+}
+TABLES: dict[str, dict[str, Any]] = {
+    "default": DEFAULT,
+    "paper": PAPER,
+    "paper-labels": PAPER_LABELS,
+    "labels": LABELS,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_recipe_is_as_written_here(name: str) -> None:
+    assert dataclasses.asdict(recipe(name)) == TABLES[name]
+
+
+def test_these_are_all_recipes() -> None:
+    assert set(RECIPES) == set(TABLES)
+    assert recipe() == recipe("default") == Recipe()
+
+
+def test_changes_touch_nothing_else() -> None:
+    changed = recipe("paper", repetitions=4, buckets=64)
+    assert dataclasses.asdict(changed) == PAPER | {"repetitions": 4, "buckets": 64}
+    assert dataclasses.asdict(recipe("paper")) == PAPER
+
+
+def test_a_recipe_cannot_be_changed_in_place() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe("paper").buckets = 8  # type: ignore[misc]
+
+
+# --- names and settings -------------------------------------------------------------------------
+
+
+def test_a_recipe_may_be_given_by_its_name() -> None:
+    mine = recipe("labels", epochs=3)
+    assert as_recipe(mine) is mine
+    assert as_recipe("labels") == recipe("labels")
+    assert irli.recipe is recipe
+
+
+@pytest.mark.parametrize("given", [7, None, "papers", {"epochs": 3}])
+def test_what_is_no_recipe(given: Any) -> None:
+    with pytest.raises(InvalidParameter, match="'recipe' parameter must be one of 'default'"):
+        as_recipe(given)
+
+
+@pytest.mark.parametrize(
+    ("setting", "near"),
+    [
+        ("repetition", "repetitions"),
+        ("bucket", "buckets"),
+        ("epoch", "epochs"),
+        ("neighbours", "neighbors"),
+        ("lr", None),
+        ("name", None),
+    ],
+)
+def test_unknown_settings(setting: str, near: str | None) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        recipe("paper", **{setting: 4})
+    advice = f"Did you mean '{near}'?" if near else f"It has: {', '.join(list(DEFAULT)[1:])}."
+    assert str(caught.value) == f"The recipe has no setting '{setting}'. {advice}"
+
+
+@pytest.mark.parametrize("old", ["cut", "lift", "keep", "every", "mixes"])
+def test_names_of_old_folders_are_not_settings(old: str) -> None:
+    with pytest.raises(InvalidParameter, match=f"no setting '{old}'"):
+        recipe(**{old: 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"repetitions": 0}, r"'repetitions' parameter of the recipe.*Got 0"),
+        ({"buckets": -1}, "'buckets' parameter"),
+        ({"buckets_per_item": 3}, r"'buckets_per_item'.*\[1, 2\]"),
+        ({"pieces": 513}, r"'pieces'.*\[0, 512\]"),
+        ({"pieces": "8"}, "'pieces' parameter"),
+        ({"slack": 0.5}, "'slack' parameter"),
+        ({"noise": -0.1}, "'noise' parameter"),
+        ({"query_share": 1.5}, r"'query_share'.*\[0.0, 1.0\]"),
+        ({"learning_rate": float("nan")}, "'learning_rate' parameter"),
+        ({"boost": 1}, "'boost' parameter of the recipe must be True or False"),
+        ({"start": "alone"}, "'start'.*'kmeans', 'hash', 'one-per-item'"),
+        ({"accept": "never"}, "'accept'.*'validated', 'always'"),
+        ({"seed": 2**31}, "'seed' parameter"),
+        ({"start": "hash"}, "must be 'network' with start='hash'"),
+        ({"trunk": "shared"}, "router='network' and boost=False"),
+        ({"repartition": "least-loaded"}, "'buckets_per_item' parameter of the recipe must be 1"),
+    ],
+)
+def test_values_that_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        recipe("default", **change)
+
+
+# --- what depends on the data -------------------------------------------------------------------
+
+
+def test_the_paper_asks_for_nothing_that_depends_on_the_data() -> None:
+    # A network has no linear features, which only a warm router has.
+    assert dataclasses.asdict(recipe("paper").resolve(10**6, 96)) == PAPER | {"linear": 0}
+    asked = recipe("paper-labels").resolve_for_labels(10**5)
+    assert dataclasses.asdict(asked) == PAPER_LABELS | {"linear": 0}
+
+
+@pytest.mark.parametrize(
+    ("items", "dim", "filled"),
+    [
+        (
+            10,
+            3,
+            {
+                "buckets": 1,
+                "choices": 1,
+                "buckets_per_item": 1,
+                "linear": 3,
+                "pieces": 0,
+                "training_points": 200_000,
+                "repartition_every": 2,
+            },
+        ),
+        (
+            100_000,
+            768,
+            {"buckets": 2048, "training_points": 200_000, "repartition_every": 2},
+        ),
+        (
+            10_000_000,
+            96,
+            {"buckets": 16_384, "linear": 96, "training_points": 50_000, "repartition_every": 5},
+        ),
+    ],
+)
+def test_the_default_is_filled_in(items: int, dim: int, filled: dict[str, Any]) -> None:
+    assert dataclasses.asdict(recipe().resolve(items, dim)) == DEFAULT | filled
+
+
+def test_few_labels_get_an_output_each() -> None:
+    few = {
+        "start": "one-per-item",
+        "buckets": 2048,
+        "repetitions": 1,
+        "hidden": 2048,
+        "loss": "sigmoid-bce",
+        "epochs": 20,
+        "batch_size": 256,
+        "learning_rate": 4e-3,
+    }
+    assert dataclasses.asdict(recipe("labels").resolve_for_labels(2048)) == LABELS | few
+    asked = recipe("labels", hidden=16, epochs=3).resolve_for_labels(2048)
+    assert dataclasses.asdict(asked) == LABELS | few | {"hidden": 16, "epochs": 3}
+    many = dataclasses.asdict(recipe("labels").resolve_for_labels(2049))
+    assert many == LABELS | {"buckets": 226}
+    assert recipe("labels", buckets=64).resolve_for_labels(983).start == "kmeans"
+
+
+def test_what_the_data_bounds() -> None:
+    with pytest.raises(InvalidParameter, match=r"'buckets'.*a recipe for 99 items.*Got 100"):
+        recipe("default", buckets=100).resolve(99, 8)
+    with pytest.raises(InvalidParameter, match=r"'choices'.*8 buckets.*Got 9"):
+        recipe("default", buckets=8, choices=9).resolve(99, 8)
+    assert recipe("default", buckets=8).resolve(99, 8).choices == 8  # nobody asked for 32
+    with pytest.raises(InvalidParameter, match=r"'buckets'.*a recipe for 9 labels.*Got 10"):
+        recipe("labels", buckets=10).resolve_for_labels(9)
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
+    with pytest.raises(InvalidParameter, match=f"labels have no vectors.*the recipe '{name}'"):
+        recipe(name).resolve_for_labels(100)

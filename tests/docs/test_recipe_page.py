@@ -1,0 +1,38 @@
+"""The table of recipe settings lists what `irli.Recipe` has, with the values of each recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pages import DOCS, bare, section, table
+
+import irli
+
+PAGE = DOCS / "reference" / "recipe.md"
+FIELDS = [field.name for field in dataclasses.fields(irli.Recipe)]
+NAMED = ("default", "paper", "labels", "paper-labels")
+
+
+def test_every_setting_is_explained() -> None:
+    rows = table(section(PAGE, "## What each setting means"), "setting", "meaning")
+    assert [bare(name) for name, _ in rows] == FIELDS
+    assert all(meaning for _, meaning in rows)
+
+
+def test_the_values_are_those_of_the_recipes() -> None:
+    head = ("setting", *(f"`{name}`" for name in NAMED))
+    rows = table(section(PAGE, "## The values in each recipe"), *head)
+    recipes = [irli.recipe(name) for name in NAMED]
+    assert [bare(row[0]) for row in rows] == FIELDS
+    for row in rows:
+        shown = [bare(cell) for cell in row[1:]]
+        assert shown == [spelled(getattr(recipe, bare(row[0]))) for recipe in recipes], row[0]
+
+
+def spelled(value: object) -> str:
+    """Return a value as the page shows it.
+
+    >>> spelled("kmeans"), spelled(65536), spelled(0.002), spelled(None)
+    ('kmeans', '65536', '0.002', 'None')
+    """
+    return str(value)

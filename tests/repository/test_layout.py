@@ -1,0 +1,124 @@
+"""The rooms of the source: few modules beside them, one way of imports, names that are unique."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import irli
+
+TESTS = Path(__file__).parents[1]
+SOURCE = Path(irli.__file__).parent
+ROOMS = ("base", "cli", "cluster", "engine", "labels", "learning", "vectors")
+MODULES = sorted(SOURCE.rglob("*.py"))
+MOST_BESIDE = 6
+# Tests that belong to no room: of files beside the code, and what tests read.
+OTHER_TESTS = {"benchmarks", "data", "docs", "repository"}
+# Two private helpers, each the measuring of candidates in its own module `tune`.
+TWINS = {"_Trial"}
+
+# Rooms that a room may import, itself aside.
+BELOW = {
+    "base": set(),
+    "engine": {"base"},
+    "learning": {"base", "engine"},
+    "vectors": {"base", "engine", "learning"},
+    "labels": {"base", "engine", "learning"},
+    "cluster": {"base", "engine", "learning", "vectors", "labels"},
+    "cli": {"base", "engine", "learning", "vectors", "labels", "cluster"},
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield every module that a file imports, inside functions too."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)} imports by a relative path"
+            yield node.module or ""
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def test_there_are_seven_rooms_and_few_modules_beside_them() -> None:
+    folders = {path.parent for path in MODULES} - {SOURCE}
+    assert sorted(folder.relative_to(SOURCE).as_posix() for folder in folders) == sorted(ROOMS)
+    beside = [path.name for path in SOURCE.glob("*.py") if path.name != "__init__.py"]
+    assert len(beside) <= MOST_BESIDE, beside
+
+
+def test_the_first_line_of_a_module_says_what_it_is() -> None:
+    faults = []
+    for path in MODULES:
+        docstring = ast.get_docstring(parse(path)) or ""
+        first, _, rest = docstring.partition("\n")
+        if not first.endswith(".") or len(first) > 100 or (rest and not rest.startswith("\n")):
+            faults.append(f"{name_of(path)}: {first}")
+    assert faults == []
+
+
+def test_no_two_modules_begin_alike() -> None:
+    lines = [(ast.get_docstring(parse(path)) or "").partition("\n")[0] for path in MODULES]
+    assert len(set(lines)) == len(lines)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name_of(path))
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert {name: paths for name, paths in twice.items() if name not in TWINS} == {}
+
+
+@pytest.mark.parametrize(("package", "room"), [("torch", "learning"), ("ray", "cluster")])
+def test_a_heavy_package_has_one_room(package: str, room: str) -> None:
+    users = {
+        path.relative_to(SOURCE).parts[0]
+        for path in MODULES
+        if any(name.partition(".")[0] == package for name in imports(path))
+    }
+    assert users == {room}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_those_below(room: str) -> None:
+    reached = {
+        name.split(".")[1]
+        for path in (SOURCE / room).glob("*.py")
+        for name in imports(path)
+        if name.startswith("irli.")
+    }
+    assert reached & set(ROOMS) <= BELOW[room] | {room}
+    if room != "cli":
+        assert not reached & {"loading", "versions", "__main__"}
+
+
+def test_compiled_loops_are_in_one_room() -> None:
+    users = {
+        path.relative_to(SOURCE).parts[0]
+        for path in MODULES
+        if any(name.partition(".")[0] in ("numba", "llvmlite") for name in imports(path))
+    }
+    assert users == {"engine"}
+
+
+def test_the_tests_have_the_same_rooms() -> None:
+    folders = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    assert set(ROOMS) <= folders
+    assert folders - set(ROOMS) <= OTHER_TESTS

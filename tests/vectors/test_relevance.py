@@ -1,0 +1,94 @@
+"""What queries want, told to `fit`: it is learned, in whatever form it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conftest import small_default
+from contract import same
+from numpy.typing import NDArray
+from planted import shifted_queries
+from problems import points
+
+from irli import Recipe, VectorIndex
+from irli.engine.exact import exact_neighbors
+from irli.errors import InvalidParameter
+
+
+def fit(X: NDArray, recipe: Recipe | None = None, **given: Any) -> VectorIndex:
+    return VectorIndex(recipe=recipe or small_default(epochs=1)).fit(X, threads=1, **given)
+
+
+def assert_identical(one: VectorIndex, other: VectorIndex) -> None:
+    """Both learned the same, to the last bit."""
+    left, right = one._fitted().layout, other._fitted().layout
+    for name in ("project", "bytes", "bias", "offsets", "items"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    assert one.history == other.history
+    same(one.search(one.vectors, k=3, probes=2), other.search(one.vectors, k=3, probes=2))
+
+
+def test_explicit_relevance_is_learned() -> None:
+    """Queries that want what is not near them: only a learned router can know where it is."""
+    made = shifted_queries(25, 12, dim=8, n_queries=660, wanted=5, seed=0)
+    seen, fresh = slice(0, 600), range(600, 660)
+    recipe = small_default(epochs=6, buckets=24)
+
+    def share_in_first_buckets(index: VectorIndex) -> float:
+        """A filter on the wanted cluster widens the search if it is not in the probed buckets."""
+        hits = []
+        for row in fresh:
+            wanted = np.flatnonzero(made.items.owner == made.wants[row])
+            told = index.explain(made.queries[row], k=1, probes=2, filter=wanted)
+            hits.append(told.probed[0] == 2)
+        return float(np.mean(hits))
+
+    without = fit(made.items.points, recipe)
+    learned = fit(
+        made.items.points,
+        recipe,
+        queries=made.queries[seen],
+        relevance=made.relevance[seen],
+    )
+    assert share_in_first_buckets(learned) > 0.6
+    assert share_in_first_buckets(without) < 0.4
+
+
+def test_relevance_as_sparse_or_as_rows_is_the_same() -> None:
+    made = shifted_queries(10, 8, dim=6, n_queries=60, wanted=3, seed=1)
+    rows = made.relevance.indices.reshape(60, 3)
+    one, other = (
+        fit(made.items.points, queries=made.queries, relevance=relevance)
+        for relevance in (made.relevance, np.pad(rows, ((0, 0), (0, 2)), constant_values=-1))
+    )
+    assert_identical(one, other)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_queries_may_want_nothing(share: float) -> None:
+    made = shifted_queries(10, 8, dim=6, n_queries=40, wanted=3, seed=1)
+    keep = sp.diags_array((np.random.default_rng(0).random(40) >= share).astype(np.float32))
+    relevance = sp.csr_array(keep @ made.relevance)
+    index = fit(made.items.points, queries=made.queries, relevance=relevance)
+    assert (index.search(made.queries, k=3).ids >= 0).all()
+
+
+def test_a_relevance_of_nothing_is_refused() -> None:
+    X = points()
+    nothing = sp.csr_array((5, len(X)), dtype=np.float32)
+    with pytest.raises(InvalidParameter, match=r"'relevance' .* at least one query"):
+        fit(X, queries=X[:5], relevance=nothing)
+
+
+def test_neighbours_that_are_given_need_not_be_computed() -> None:
+    X = points()
+    near = exact_neighbors(X, X, 20, rows=np.arange(len(X)))
+    computed, given = fit(X), fit(X, neighbors=near)
+    assert_identical(computed, given)
+    itself = np.hstack([np.arange(len(X))[:, None], near])  # each item first among its own
+    again = fit(X, neighbors=itself)  # as which it does not count
+    assert again._fitted().layout.items.shape == given._fitted().layout.items.shape
+    assert (again.search(X, k=1, threshold=0.0).ids[:, 0] == np.arange(len(X))).all()
