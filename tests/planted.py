@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.base.memory import to_kernel_fields
+from irli.base.memory import align_fields
 from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
@@ -153,11 +153,11 @@ def assemble_layout(
 def as_kernels_see(layout: VectorLayout) -> VectorLayout:
     """Return the layout with aligned, read-only arrays, so that kernels are compiled once."""
     parts = {
-        "projection": Projection(**to_kernel_fields(layout.projection)),
-        "codes": Codes(**to_kernel_fields(layout.codes)),
-        "int8": Int8Vectors(**to_kernel_fields(layout.int8)),
+        "projection": Projection(**align_fields(layout.projection)),
+        "codes": Codes(**align_fields(layout.codes)),
+        "int8": Int8Vectors(**align_fields(layout.int8)),
     }
-    return VectorLayout(**to_kernel_fields(layout) | parts)
+    return VectorLayout(**align_fields(layout) | parts)
 
 
 def random_partition(items: int, buckets: int, per_item: int = 1, seed: int = 0) -> Partition:

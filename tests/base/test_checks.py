@@ -19,7 +19,7 @@ from irli.base.checks import (
     check_choice,
     check_float,
     check_int,
-    check_names,
+    check_keywords,
 )
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
@@ -347,9 +347,9 @@ def test_check_bool(value: Any) -> None:
 
 
 def test_check_names() -> None:
-    check_names(["k", "probes"], ["k", "probes", "score"], owner="search")
+    check_keywords(["k", "probes"], ["k", "probes", "score"], owner="search")
     with pytest.raises(TypeError, match=r"search\(\) got an .* 'zz'\. It has: k, probes\."):
-        check_names(["k", "zz"], ["k", "probes"], owner="search")
+        check_keywords(["k", "zz"], ["k", "probes"], owner="search")
 
 
 def test_errors_are_also_the_built_in_ones() -> None:

@@ -10,9 +10,9 @@ import pytest
 from irli.base.memory import (
     LINE,
     align,
+    align_fields,
     empty_at_line,
     release_pages,
-    to_kernel_fields,
 )
 
 
@@ -84,7 +84,7 @@ def test_kernels_get_read_only_views() -> None:
         count: int
 
     weights = align(np.arange(32.0))
-    fields = to_kernel_fields(Part(weights, 3))
+    fields = align_fields(Part(weights, 3))
     assert fields["count"] == 3
     assert np.shares_memory(fields["weights"], weights)
     with pytest.raises(ValueError, match="read-only"):

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 import irli
 from irli.cluster import costs as plancosts
 from irli.cluster.build import build
-from irli.cluster.costs import Costs, _fit_costs, build_bytes, finish_work, learn_work, prepare_work
+from irli.cluster.costs import (
+    Costs,
+    _fit_costs,
+    count_build_bytes,
+    count_finish_work,
+    count_learn_work,
+    count_prepare_work,
+)
 from irli.cluster.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
 from irli.cluster.vector_job import make_vector_job
 from irli.errors import ClusterError, FormatError, InvalidParameter
@@ -147,7 +154,7 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     build(made[0], None, False)
     recipe = made[0].recipe
 
-    drawn, scored, assigned, ranked, compared = learn_work(800, recipe)
+    drawn, scored, assigned, ranked, compared = count_learn_work(800, recipe)
     trained = [rows for _, rows in batches if len(rows) <= recipe.batch_size]
     warm = len(batches) - len(trained)  # the sample of the warm start is larger than a batch
     assert (len(epochs), warm) == (recipe.epochs, 1)
@@ -158,8 +165,8 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     pairs = sum(len(vectors) * len(centroids) for vectors, centroids in owners)
     assert pairs + 800 * recipe.buckets == compared  # and all items find their first bucket
     (queries, items, *_), *_ = asked
-    assert prepare_work(800, recipe) == [len(queries) * len(items), 800]
-    assert finish_work(800)[1:] == [800, 800]
+    assert count_prepare_work(800, recipe) == [len(queries) * len(items), 800]
+    assert count_finish_work(800)[1:] == [800, 800]
 
 
 @pytest.mark.parametrize(("pieces", "dim"), [(0, 6), (8, 6), (32, 160)])
@@ -177,7 +184,7 @@ def test_the_memory_of_a_build_follows_what_learning_keeps() -> None:
     place = np.dtype(sizes.bucket_dtype(1000)).itemsize + 4
     kept = sizes.count_kept_buckets(400_000, recipe.choices)
     twice = dataclasses.replace(recipe, buckets=1 << 17)
-    wider = build_bytes(400_000, 96, twice) - build_bytes(400_000, 96, recipe)
+    wider = count_build_bytes(400_000, 96, twice) - count_build_bytes(400_000, 96, recipe)
     weights = 16 * (twice.buckets - recipe.buckets) * (recipe.linear + recipe.hidden)
     assert place == 6
     assert wider == weights + 2 * 400_000 * kept  # numbers of buckets of 4 bytes, not of 2

@@ -214,7 +214,7 @@ def test_any_number_of_steps_has_a_schedule(total: int) -> None:
         optimizer,
         1.0,
         total_steps=total,
-        pct_start=training._warm_up_share(total),
+        pct_start=training._choose_warm_up_share(total),
         cycle_momentum=False,
         final_div_factor=1 / training._LAST_RATE,
     )

@@ -338,12 +338,12 @@ def check_padded_range(name: str, array: NDArray[Any], limit: int, what: str, ad
         )
 
 
-def check_names(given: Iterable[str], known: Iterable[str], *, owner: str) -> None:
+def check_keywords(given: Iterable[str], known: Iterable[str], *, owner: str) -> None:
     """Raise the TypeError that Python raises for an unknown keyword argument.
 
     Examples
     --------
-    >>> check_names(["probe"], ["probes", "threshold"], owner="search")
+    >>> check_keywords(["probe"], ["probes", "threshold"], owner="search")
     Traceback (most recent call last):
     TypeError: search() got an unexpected keyword argument 'probe'. Did you mean 'probes'?
     """

@@ -38,7 +38,7 @@ def align(array: NDArray[Any]) -> NDArray[Any]:
     return copy
 
 
-def to_kernel_fields(part: Any) -> dict[str, Any]:
+def align_fields(part: Any) -> dict[str, Any]:
     """Return the fields of a named tuple as a dict. Its arrays become aligned and read-only."""
     fields = part._asdict().items()
     return {n: read_only(align(v)) if isinstance(v, np.ndarray) else v for n, v in fields}

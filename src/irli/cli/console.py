@@ -214,7 +214,7 @@ def keep_checkpoint(out: Path) -> Iterator[Path]:
             folder.rmdir()
 
 
-def measure(
+def measure_search(
     index: AnyVectors,
     queries: NDArray[np.float32],
     true_ids: NDArray[np.int64],

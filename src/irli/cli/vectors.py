@@ -210,7 +210,7 @@ def evaluate(
     else:
         rows = np.asarray(rows[:limit], dtype=np.int64)
         true_ids = np.where(rows >= 0, opened.ids[np.maximum(rows, 0)], -1)
-    results = [console.measure(opened, vectors, true_ids, k, chosen) for chosen in sweep]
+    results = [console.measure_search(opened, vectors, true_ids, k, chosen) for chosen in sweep]
     values = {"index": str(index), "queries": len(vectors), "k": k, "truth_computed": computed}
     values |= {"threads": thread_count(None), "results": results}
     table = [["search", f"recall{k}@{k}", "scanned", "exact", "work", "q/s 1 thread", "q/s all"]]

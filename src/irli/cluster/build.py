@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from irli.base.checks import check_int, check_keywords
 from irli.base.folder import write_folder
 from irli.base.progress import Progress, track
 from irli.cluster.job import Job
@@ -23,7 +24,7 @@ from irli.cluster.workdir import is_complete, mark_complete, unmark_complete
 from irli.errors import ClusterError
 from irli.learning import load_runs
 from irli.learning.checkpoint import Checkpoint
-from irli.learning.options import LearnOptions
+from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import group_repetitions
 
@@ -51,6 +52,19 @@ def build(job: Job, ray: str | None, progress: Progress) -> None:
         steps.append((finish, shard))
     for step, *arguments in track(steps, progress, "shards"):
         step(job, *arguments)
+
+
+def check_options(options: dict[str, Any]) -> LearnOptions:
+    """Return the options of a sharded `fit`. Ray replaces workers, so there may be only one."""
+    check_keywords(options, LearnArguments.__annotations__, owner="fit")
+    workers = options.get("workers", 1)
+    check_int("workers", workers, at_least=1, at_most=1, owner="fit of a sharded index")
+    return LearnOptions(**options)
+
+
+def count_step_threads(options: LearnOptions, ray: str | None) -> int:
+    """Return the threads of each step. On Ray, the default is 1."""
+    return 1 if ray is not None and options.threads is None else options.thread_count
 
 
 # --- the steps -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_names
+from irli.base.checks import as_queries, as_vectors, check_int
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
@@ -22,16 +22,16 @@ from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
-from irli.cluster.build import build
+from irli.cluster.build import build, check_options, count_step_threads
 from irli.cluster.contents import ShardedContents, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge, merge_explanations
+from irli.cluster.serve import check_deadline
 from irli.cluster.shard import VectorShard
 from irli.cluster.tune import tune_shards
 from irli.cluster.vector_job import make_vector_job
 from irli.cluster.workdir import WorkDir
 from irli.errors import NotFitted
-from irli.learning.options import LearnArguments, LearnOptions
 from irli.vectors.index import SearchResult
 from irli.vectors.parameters import SearchArguments, SearchParameters
 from irli.vectors.searcher import Explanation
@@ -330,24 +330,3 @@ class ShardedIndex(Index):
         if self._group is not None:
             self._group.close()
             self._group = None
-
-
-def check_options(options: dict[str, Any]) -> LearnOptions:
-    """Return the options of a sharded `fit`. Ray replaces workers, so there may be only one."""
-    check_names(options, LearnArguments.__annotations__, owner="fit")
-    workers = options.get("workers", 1)
-    check_int("workers", workers, at_least=1, at_most=1, owner="fit of a sharded index")
-    return LearnOptions(**options)
-
-
-def count_step_threads(options: LearnOptions, ray: str | None) -> int:
-    """Return the threads of each step. On Ray, the default is 1."""
-    return 1 if ray is not None and options.threads is None else options.thread_count
-
-
-def check_deadline(deadline: float | None, partial: bool, *, owner: str) -> float | None:
-    """Check the arguments about late shards, and return the deadline."""
-    check_bool("partial", partial, owner=owner)
-    if deadline is None:
-        return None
-    return check_float("deadline", deadline, at_least=0.0, owner=owner)

@@ -21,11 +21,11 @@ from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.types import StrPath
-from irli.cluster.build import build
+from irli.cluster.build import build, check_options, count_step_threads
 from irli.cluster.contents import ShardedContents, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
-from irli.cluster.index import check_deadline, check_options, count_step_threads
 from irli.cluster.label_job import deal_labels, make_label_job
+from irli.cluster.serve import check_deadline
 from irli.cluster.shard import LabelShard
 from irli.cluster.workdir import WorkDir
 from irli.errors import NotFitted

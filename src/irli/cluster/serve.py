@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from irli.base.checks import check_bool, check_float
 from irli.cluster.ray_client import connect, unwrap_errors
 from irli.errors import DeadlineExceeded, ShardUnavailable
 
@@ -181,6 +182,14 @@ def open_shards(
     if ray is None:
         return LocalShards(paths, kind, mmap, verify)
     return RayShards(ray, paths, kind, mmap, verify, replicas)
+
+
+def check_deadline(deadline: float | None, partial: bool, *, owner: str) -> float | None:
+    """Check the arguments about late shards, and return the deadline."""
+    check_bool("partial", partial, owner=owner)
+    if deadline is None:
+        return None
+    return check_float("deadline", deadline, at_least=0.0, owner=owner)
 
 
 def _is_array(value: Any) -> bool:

@@ -116,7 +116,7 @@ def make_vector_job(
     float32 array of shape (v, d)
         Sample queries that no shard learns from.
     """
-    source = _as_source(X, folder)
+    source = _make_source(X, folder)
     check_int("shards", shards, at_most=source.rows, owner=f"{source.rows} items")
     bounds = split_rows(source.rows, shards)
     sizes = np.diff(bounds)
@@ -151,7 +151,7 @@ def split_rows(rows: int, shards: int) -> tuple[int, ...]:
     return tuple(rows * shard // shards for shard in range(shards + 1))
 
 
-def _as_source(X: Any, folder: Path) -> Source:
+def _make_source(X: Any, folder: Path) -> Source:
     """Return the vectors as files. An array is written to `folder`."""
     listed = isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike)
     if isinstance(X, str | os.PathLike) or listed:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_labels, as_rows, check_bool, check_int, check_names
+from irli.base.checks import as_labels, as_rows, check_bool, check_int, check_keywords
 from irli.base.folder import LABELS, Folder, write_folder
 from irli.base.index import SavedIndex
 from irli.base.metrics import load_summary
@@ -116,7 +116,7 @@ class LabelIndex(SavedIndex):
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
-        check_names(options, LearnArguments.__annotations__, owner="fit")
+        check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
         load_runs(run.device)  # fails early if torch or the device is missing
         rows = as_rows(X)
@@ -187,7 +187,7 @@ class LabelIndex(SavedIndex):
             As for `fit`.
         """
         layout = self._fitted().layout
-        check_names(options, LearnArguments.__annotations__, owner="refit")
+        check_keywords(options, LearnArguments.__annotations__, owner="refit")
         run = LearnOptions(**options)
         load_runs(run.device)
         rows = as_rows(X, self._dim)

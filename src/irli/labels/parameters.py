@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from irli.base.checks import check_choice, check_int, check_names
+from irli.base.checks import check_choice, check_int, check_keywords
 from irli.engine.label_layout import LabelPlan
 from irli.labels.calibration import Calibration
 
@@ -45,7 +45,7 @@ class LabelParameters:
 
     def replace(self, **given: Unpack[PredictArguments]) -> LabelParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
-        check_names(given, PredictArguments.__annotations__, owner="predict")
+        check_keywords(given, PredictArguments.__annotations__, owner="predict")
         probes, candidates, score = given.get("probes"), given.get("candidates"), given.get("score")
         for name, value in (("probes", probes), ("candidates", candidates)):
             if value is not None:

@@ -15,7 +15,7 @@ from irli.base.checks import (
     as_relevance,
     as_vectors,
     check_int,
-    check_names,
+    check_keywords,
 )
 from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
@@ -126,7 +126,7 @@ class VectorIndex(SavedIndex):
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
-        check_names(options, LearnArguments.__annotations__, owner="fit")
+        check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
         load_runs(run.device)  # fails early if torch or the device is missing
         vectors = prepare_vectors(as_vectors(X, "X"), self.metric)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict, Unpack, cast
 
-from irli.base.checks import check_choice, check_float, check_int, check_names
+from irli.base.checks import check_choice, check_float, check_int, check_keywords
 from irli.engine.vector_layout import CODES, LOG_PROBABILITY, MOST_CANDIDATES, SearchPlan
 from irli.errors import InvalidParameter
 
@@ -62,7 +62,7 @@ class SearchParameters:
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
-        check_names(given, SearchArguments.__annotations__, owner="search")
+        check_keywords(given, SearchArguments.__annotations__, owner="search")
         probes, threshold = given.get("probes"), given.get("threshold")
         if probes is not None and threshold is not None:
             raise InvalidParameter(

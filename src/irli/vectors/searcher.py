@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.memory import read_only, to_kernel_fields
+from irli.base.memory import align_fields, read_only
 from irli.base.threads import Pool, run_all, split_batch
 from irli.engine.handle import Engine, make_engine
 from irli.engine.search import CHOSEN, PROBED, READ, STAGES, count_votes, run_stage, search
@@ -85,10 +85,10 @@ class Searcher:
     """An index in memory, with scratch memory for any number of threads."""
 
     def __init__(self, layout: VectorLayout) -> None:
-        fields = to_kernel_fields(layout) | {
-            "codes": Codes(**to_kernel_fields(layout.codes)),
-            "projection": Projection(**to_kernel_fields(layout.projection)),
-            "int8": Int8Vectors(**to_kernel_fields(layout.int8)),
+        fields = align_fields(layout) | {
+            "codes": Codes(**align_fields(layout.codes)),
+            "projection": Projection(**align_fields(layout.projection)),
+            "int8": Int8Vectors(**align_fields(layout.int8)),
         }
         self.layout = layout = VectorLayout(**fields)
         self._states: Pool[ThreadState] = Pool(lambda: make_thread_state(layout))
