@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import doctest
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-if not FOLDER.exists():
-    pytest.skip("the benchmarks are not part of this distribution", allow_module_level=True)
-sys.path.append(str(FOLDER))
+pytest.importorskip("bench", reason="the benchmarks are not part of this distribution")
 
-import vector_curves  # noqa: E402
-import vector_methods  # noqa: E402
-from vector_builds import PEERS, builds  # noqa: E402
-from vector_curves import TARGETS, at, front, near, recall_at, worth_timing  # noqa: E402
-from vector_jobs import Job  # noqa: E402
-from vector_report import leads  # noqa: E402
+from bench.vectors import curves, methods
+from bench.vectors.builds import PEERS, builds
+from bench.vectors.curves import TARGETS, at, front, near, recall_at, worth_timing
+from bench.vectors.jobs import Job
+from bench.vectors.report import leads
 
 points_of = st.lists(
     st.tuples(st.floats(0, 1), st.floats(1, 1e5)).map(lambda p: {"recall": p[0], "qps": p[1]}),
@@ -30,7 +24,7 @@ points_of = st.lists(
 )
 
 
-@pytest.mark.parametrize("module", [vector_curves, vector_methods])
+@pytest.mark.parametrize("module", [curves, methods])
 def test_examples(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0
@@ -147,6 +141,6 @@ def test_builds_near_the_best_lead(tmp_path):
 def test_builds_of_a_peer_differ_in_their_names(tmp_path, method, dim, metric):
     names = [
         job(tmp_path, method=method, build=build).name
-        for build in builds(method, 100_000, dim, metric, taught=True)
+        for build in builds(method, 100_000, dim, metric, learn=True)
     ]
     assert len(set(names)) == len(names) >= 2
