@@ -27,7 +27,7 @@ demo: setup  ## search real word vectors, and compare with FAISS on queries unli
 	$(BIN)/python examples/demo.py
 
 test: setup  ## run the tests and the examples in the docstrings
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --dist loadfile
 
 check: setup  ## lint, formatting, types, import layers
 	$(BIN)/ruff check

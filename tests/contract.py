@@ -358,8 +358,8 @@ class VectorContract(VectorSmoke):
         stats = case.index.stats()
         total = stats["repetitions"] * stats["buckets"]
         for filter in (None, mask):
-            arguments = {**plan, "filter": filter, "threads": 1}
-            found = case.index.search(case.queries, k=6, **arguments)
+            arguments = {**plan, "filter": filter}
+            found = case.index.search(case.queries, k=6, threads=1, **arguments)
             told = case.index.explain(case.queries, k=6, **arguments)
             np.testing.assert_array_equal(told.ids, found.ids)
             assert told.probed.shape == told.scanned.shape == (len(case.queries),)

@@ -93,7 +93,7 @@ def test_one_shard_is_a_local_index(recipe: irli.Recipe, tmp_path: Path) -> None
 
 def test_shards_may_differ_in_their_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard of few labels has an output for each of them, and one repetition."""
-    monkeypatch.setattr(recipes, "_ALL_LABELS", 12)
+    monkeypatch.setattr(recipes, "_MOST_ONE_PER_LABEL", 12)
     learned: list[list[int]] = []
     learn_repetitions = runs.learn_repetitions
 

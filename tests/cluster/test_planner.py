@@ -145,7 +145,7 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     batches = watch(monkeypatch, training.Learner, "_make_batch")
     epochs = watch(monkeypatch, training.Learner, "train_epoch")
     assignments = watch(monkeypatch, training.Learner, "_assign")
-    owners = watch(monkeypatch, kmeans, "_owners")
+    owners = watch(monkeypatch, kmeans, "_find_owners")
     asked = watch(monkeypatch, problem, "exact_neighbors")
     made = make_vector_job(
         tmp_path, plancosts.make_skewed(800, 6), None, None, None,

@@ -20,7 +20,7 @@ MOST_BESIDE = 6
 # Tests that belong to no room: of files beside the code, and what tests read.
 OTHER_TESTS = {"benchmarks", "data", "docs", "repository"}
 # Two private helpers, each the measuring of candidates in its own module `tune`.
-TWINS = {"_Trial"}
+TWINS: set[str] = set()
 
 # Rooms that a room may import, itself aside.
 BELOW = {

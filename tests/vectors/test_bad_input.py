@@ -404,7 +404,8 @@ def test_more_choices_than_buckets() -> None:
     ids=str,
 )
 def test_bad_arguments_of_search(index: VectorIndex, arguments: dict[str, Any], name: str) -> None:
-    for search in (index.search, index.explain):
+    searches = [index.search] if "threads" in arguments else [index.search, index.explain]
+    for search in searches:
         with refuses(name):
             search(base()[:3], **arguments)
 

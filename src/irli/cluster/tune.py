@@ -52,7 +52,7 @@ def tune_shards(
     if len(group) == 1:
         only: TuneResult = group.ask("propose", [recall], k, queries).values[0][0]
         return only
-    trial = _Trial(group, metric, k, queries, held)
+    trial = _MergedTrial(group, metric, k, queries, held)
     tried: list[TuneResult] = []
     for proposal in _collect_proposals(group, recall, k, queries):
         tuned = trial.measure(proposal, recall)
@@ -83,7 +83,7 @@ def _collect_proposals(
                 yield tuned.parameters
 
 
-class _Trial:
+class _MergedTrial:
     """Queries with their true neighbours among the items of all shards."""
 
     def __init__(
