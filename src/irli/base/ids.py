@@ -69,14 +69,14 @@ class Ids:
         there: NDArray[np.int64] = rows[self.values[rows] == wanted]
         return there
 
-    def allowed(self, filter: Any) -> NDArray[np.bool_]:
-        """Return whether a filter allows each item (N,), or an empty array if it allows all.
+    def allowed(self, filter: Any) -> NDArray[np.bool_] | None:
+        """Return whether a filter allows each item (N,), or None without a filter.
 
         Ids that the index does not have are ignored. A filter may come from a source with more
         items.
         """
         if filter is None:
-            return np.empty(0, dtype=bool)
+            return None
         if isinstance(filter, Deny):
             allowed = np.ones(len(self), dtype=bool)
             allowed[self.rows(filter.ids)] = False
