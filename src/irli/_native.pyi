@@ -68,7 +68,7 @@ class VectorSearcher:
         self,
         query: NDArray[np.float32],
         plan: SearchPlan,
-        ids: NDArray[np.int64] | None,
+        ids: NDArray[np.int64],
         form: int,
         distances: NDArray[np.float32],
         items: NDArray[np.int64],

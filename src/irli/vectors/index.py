@@ -196,7 +196,7 @@ class VectorIndex(SavedIndex):
         searcher = self._fitted()
         plan = self._make_plan(k, parameters)
         form = ANSWER_FORM[self.metric]
-        if filter is None and plan.k == k and searcher.is_plain_query(queries):
+        if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and plan.k == k:
             found = searcher.search_one(queries, plan, self._ids.values, form)
             if found is not None:
                 return SearchResult(*found)
@@ -243,14 +243,12 @@ class VectorIndex(SavedIndex):
         """Return the plan of a search, or the last plan if the arguments are the same."""
         last = self._last
         # Compare with 'is': True equals 1, but is no valid number of probes.
-        if (
-            last is not None
-            and last.defaults is self.defaults
-            and last.k is k
-            and len(last.given) == len(given)
-            and all(last.given.get(name, self) is value for name, value in given.items())
-        ):
-            return last.plan
+        if last is not None and last.k is k and last.defaults is self.defaults:
+            if not given and not last.given:
+                return last.plan
+            same = len(last.given) == len(given)
+            if same and all(last.given.get(name, self) is given[name] for name in given):
+                return last.plan
         check_int("k", k, at_least=1, owner="search")
         plan = self.defaults.replace(**given).to_plan(min(int(k), len(self)))
         if plan.score == CODES and self._fitted().layout.codes.blocks.size == 0:
