@@ -99,15 +99,6 @@ def split_batch(count: int, threads: int, block: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, count, step)]
 
 
-def run_batch(work, count, threads, block):
-    def job(part):
-        first, last = part.start, min(part.stop, count)
-        while first < last:
-            first = work(first, last)
-    from functools import partial
-    run_all([partial(job, part) for part in split_batch(count, threads, block)], threads)
-
-
 def _get_pool() -> ThreadPoolExecutor:
     global _pool
     with _lock:
