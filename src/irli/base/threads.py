@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from irli.base.checks import check_int
 from irli.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -103,6 +105,8 @@ def _get_pool() -> ThreadPoolExecutor:
     global _pool
     with _lock:
         if _pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             cores = os.cpu_count() or 1
             _pool = ThreadPoolExecutor(max(4, 2 * cores), thread_name_prefix="irli")
         return _pool
