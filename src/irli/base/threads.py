@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from irli.base.checks import check_int
 from irli.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -108,6 +110,8 @@ def run_batch(work: Callable[[int, int], int], count: int, threads: int, block: 
         while first < count:
             first = work(first, count)
         return
+    from concurrent.futures import wait
+
     parts = split_batch(count, threads, block)
     left = deque((part.start, min(part.stop, count)) for part in parts)
     stopped = False
@@ -159,6 +163,8 @@ def _get_pool() -> ThreadPoolExecutor:
     global _pool
     with _lock:
         if _pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             cores = os.cpu_count() or 1
             _pool = ThreadPoolExecutor(max(4, 2 * cores), thread_name_prefix="irli")
         return _pool
