@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -84,6 +84,62 @@ def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
         for other in others:
             if not other.cancel():
                 other.result()
+
+
+def run_batch(work: Callable[[int, int], int], count: int, threads: int, block: int) -> None:
+    """Call `work(first, last)` on spans of `count` rows, on `threads` threads, until all are done.
+
+    `work` returns the row that it reached. Native code returns early now and then, so that Python
+    sees an interrupt (Ctrl-C). The rest of the span goes back to the queue. After an exception, the
+    other threads stop at the end of their current call, and then it is raised.
+
+    Examples
+    --------
+    >>> rows = []
+    >>> def work(first: int, last: int) -> int:
+    ...     rows.append(first)
+    ...     return first + 1
+    >>> run_batch(work, count=3, threads=1, block=8)
+    >>> rows
+    [0, 1, 2]
+    """
+    if threads == 1 or count <= block:
+        first = 0
+        while first < count:
+            first = work(first, count)
+        return
+    parts = split_batch(count, threads, block)
+    left = deque((part.start, min(part.stop, count)) for part in parts)
+    stopped = False
+
+    def run() -> None:
+        nonlocal stopped
+        try:
+            while not stopped:
+                try:
+                    first, last = left.popleft()
+                except IndexError:
+                    return
+                reached = work(first, last)
+                if reached < last:
+                    left.appendleft((reached, last))
+        except BaseException:
+            stopped = True
+            raise
+
+    # The calling thread works, too. So a batch proceeds even if others occupy the whole pool.
+    others: list[Future[None]] = []
+    try:
+        for _ in range(min(threads, len(parts)) - 1):
+            others.append(_get_pool().submit(run))
+        run()
+        others = [other for other in others if not other.cancel()]
+        for other in others:
+            other.result()
+    except BaseException:
+        stopped = True
+        wait([other for other in others if not other.cancel()])
+        raise
 
 
 def split_batch(count: int, threads: int, block: int) -> list[slice]:
