@@ -112,5 +112,7 @@ nb::object to_numpy(const std::vector<T>& values) {
 }
 
 void bind_search(nb::module_& m);
+void bind_dense(nb::module_& m);
+void bind_learning(nb::module_& m);
 
 }  // namespace irli

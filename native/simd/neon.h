@@ -86,6 +86,10 @@ inline uint32_t reaching(const Floats& a, float cut) {
   return bits;
 }
 
+inline float largest(const Floats& a) {
+  return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.part[0], a.part[1]), vmaxq_f32(a.part[2], a.part[3])));
+}
+
 inline float sum(const Floats& a) {
   const float32x4_t four = vaddq_f32(vaddq_f32(a.part[0], a.part[2]),
                                      vaddq_f32(a.part[1], a.part[3]));
