@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -111,6 +112,18 @@ nb::object to_numpy(const std::vector<T>& values) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(copy->data(), {copy->size()}, owner));
 }
 
+// A native call's turn. After a tenth of a second it goes back to Python, where an interrupt
+// (Ctrl-C) can be seen.
+class Turn {
+ public:
+  bool is_over() const { return Clock::now() - start_ > std::chrono::milliseconds{100}; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
 void bind_search(nb::module_& m);
+void bind_predict(nb::module_& m);
 
 }  // namespace irli
