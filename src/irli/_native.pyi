@@ -1,6 +1,6 @@
 """The compiled kernels. Their sources are in `native/`."""
 
-from typing import Any, TypedDict, final
+from typing import Any, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,3 +182,48 @@ def fill_blocks(
     blocks: NDArray[np.uint8],
 ) -> None:
     """Write codes (N, M) into blocks (blocks, M / 2, 32), bucket by bucket."""
+# --- label prediction --------------------------------------------------------------------------
+
+Csr: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+
+@final
+class LabelPlan:
+    def __init__(
+        self,
+        *,
+        k: int,
+        probes: int,
+        candidates: int,
+        score: int,
+        by_margin: float,
+        by_score: float,
+        threshold: float,
+    ) -> None: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def probes(self) -> int: ...
+    @property
+    def candidates(self) -> int: ...
+    @property
+    def score(self) -> int: ...
+    @property
+    def by_margin(self) -> float: ...
+    @property
+    def by_score(self) -> float: ...
+    @property
+    def threshold(self) -> float: ...
+
+@final
+class LabelPredictor:
+    def __init__(self, layout: Any) -> None: ...
+    def predict(
+        self,
+        routed: Csr,
+        ranked: Csr,
+        plan: LabelPlan,
+        first: int,
+        last: int,
+        scores: NDArray[np.float32],
+        labels: NDArray[np.int64],
+    ) -> int: ...
