@@ -16,15 +16,24 @@ void require(bool good, const char* what) {
                                 ". Copy the folder again, or build the index again.");
 }
 
-// The places where buckets start rise, and all lie within `most`.
-void check_offsets(const int64_t* offsets, int64_t repetitions, int64_t buckets, int64_t most,
+// Whether `count` parts, which start at places[0], places[1], ..., lie within `size` in this order.
+bool rises(const int64_t* places, int64_t count, int64_t size) {
+  bool good = places[0] >= 0 && places[count] <= size;
+  for (int64_t i = 0; i < count; ++i) good &= places[i] <= places[i + 1];
+  return good;
+}
+
+void check_offsets(const int64_t* offsets, int64_t repetitions, int64_t buckets, int64_t size,
                    const char* what) {
-  for (int64_t r = 0; r < repetitions; ++r) {
-    const int64_t* row = offsets + r * (buckets + 1);
-    bool good = row[0] >= 0 && row[buckets] <= most;
-    for (int64_t b = 0; b < buckets; ++b) good = good && row[b] <= row[b + 1];
-    require(good, what);
-  }
+  for (int64_t r = 0; r < repetitions; ++r)
+    require(rises(offsets + r * (buckets + 1), buckets, size), what);
+}
+
+void check_entries(const int32_t* entries, int64_t count, int64_t items) {
+  bool good = true;
+  for (int64_t e = 0; e < count; ++e)
+    good &= static_cast<uint32_t>(entries[e]) < static_cast<uint32_t>(items);
+  require(good, "the buckets must hold items or labels of the index");
 }
 
 // A sum of bytes less the sum for a query of zeros must stay within 32 bits.
@@ -85,11 +94,38 @@ void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks) {
   }
   check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
                 "the offsets of the buckets must rise, up to the number of entries");
-  bool good = true;
-  for (int64_t e = 0; e < entries; ++e)
-    good &= static_cast<uint32_t>(layout.entries[e]) < static_cast<uint32_t>(layout.items);
-  require(good, "the buckets must hold numbers of items");
+  check_entries(layout.entries, entries, layout.items);
   if (layout.codes.pieces) check_codes(layout, blocks);
+}
+
+void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights) {
+  require(layout.repetitions >= 1 && layout.buckets >= 1 && layout.features >= 0 &&
+              (layout.trunks == 1 || layout.trunks == layout.repetitions),
+          "there must be a repetition and a bucket, and a trunk for one repetition or for all");
+  require(layout.labels <= kMostNumbers && layout.repetitions <= kMostNumbers / layout.buckets,
+          "labels and buckets must have 32-bit numbers");
+  require(layout.width <= kMostRows, "a router has too many features");
+  check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
+                "the offsets of the buckets must rise, up to the number of entries");
+  check_entries(layout.entries, entries, layout.labels);
+  require(rises(layout.starts, layout.features, weights),
+          "the starts of the ranker's features must rise, up to the number of weights");
+  bool good = true;
+  for (int64_t feature = 0; feature < layout.features; ++feature) {
+    int64_t label = 0;
+    for (int64_t w = layout.starts[feature]; w < layout.starts[feature + 1]; ++w)
+      label += layout.gaps[w];
+    good &= label < layout.labels || layout.starts[feature] == layout.starts[feature + 1];
+  }
+  require(good, "the ranker must have weights for labels of the index");
+}
+
+bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t size, int64_t dim) {
+  if (!rises(rows.indptr + first, last - first, size)) return false;
+  bool good = true;
+  for (int64_t e = rows.indptr[first]; e < rows.indptr[last]; ++e)
+    good &= static_cast<uint32_t>(rows.indices[e]) < static_cast<uint64_t>(dim);
+  return good;
 }
 
 }  // namespace irli
