@@ -21,6 +21,7 @@ struct Exposed {
   void (*widen_bytes)(const int8_t* from, float* out);
   void (*widen_words)(const int32_t* from, float* out);
   uint32_t (*reaching)(const float* a, float cut);
+  int64_t (*count_reaching)(const float* values, int64_t times, float cut);
   float (*sum)(const float* a);
   void (*store_bytes)(uint8_t* to, const float* a);
   uint32_t (*sum_block)(const uint8_t* codes, const uint8_t* table, int64_t rows, uint16_t cut,
@@ -33,6 +34,8 @@ struct Exposed {
   bool (*copy_row)(const float* row, int64_t count, bool unit, float* out);
   float (*find_largest)(const float* values, int64_t count);
   int64_t (*find_at_least)(const float* values, int64_t count, float cut, int32_t* places);
+  int64_t (*count_at_least)(const float* values, int64_t count, float cut);
+  float (*find_cut)(const float* values, int64_t count, int64_t k);
   float (*sum_exps)(const float* logits, int64_t count, float top);
   void (*log_softmax)(float* logits, int64_t count);
   float (*round_to_bytes)(const float* values, int64_t count, float zero, float highest,

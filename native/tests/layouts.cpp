@@ -242,24 +242,16 @@ Planted make_layout(Source& source, const Shape& shape) {
 }
 
 void damage(Source& source, Planted& planted) {
-  const auto change = [&](auto& array) {
-    using Value = std::remove_reference_t<decltype(array[0])>;
-    if (array.size() == 0) return;
-    const int64_t values[] = {-1, 0, 1, planted.shape.items, planted.entries, planted.blocks,
-                              1 << 20, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
-    const int64_t value = source.coin() ? values[source.below(11)] : source.between(0, 300);
-    array[source.below(array.size())] = static_cast<Value>(value);
-  };
   VectorLayout& layout = planted.layout;
   for (int64_t times = source.between(1, 3); times > 0; --times) {
     switch (source.below(9)) {
-      case 0: change(planted.offsets); break;
-      case 1: change(planted.items); break;
-      case 2: change(planted.code_offsets); break;
-      case 3: change(planted.depths); break;
-      case 4: change(planted.keeps); break;
-      case 5: change(planted.zero); break;
-      case 6: change(planted.column_zero); break;
+      case 0: damage_one(source, planted.offsets); break;
+      case 1: damage_one(source, planted.items); break;
+      case 2: damage_one(source, planted.code_offsets); break;
+      case 3: damage_one(source, planted.depths); break;
+      case 4: damage_one(source, planted.keeps); break;
+      case 5: damage_one(source, planted.zero); break;
+      case 6: damage_one(source, planted.column_zero); break;
       case 7: layout.linear = source.between(-2, layout.width + 2); break;
       case 8: layout.metric = static_cast<Metric>(source.between(-1, 2)); break;
     }

@@ -30,6 +30,7 @@ int main() {
       {"search", test_search},
       {"many queries", test_many_queries},
       {"many items", test_many_items},
+      {"predict", test_predict},
       {"check_layout", test_check_layout},
   };
   for (const auto& test : tests) {

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "check_layout.h"
+#include "labels.h"
 #include "layouts.h"
 #include "tests.h"
 
@@ -19,9 +20,16 @@ bool passes(const Planted& planted) {
   }
 }
 
-}  // namespace
+bool passes(const PlantedLabels& planted) {
+  try {
+    check_layout(planted.layout, planted.items.size(), planted.gaps.size());
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
 
-void test_check_layout() {
+void test_vectors() {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Source source(seed);
     about = "sound, seed " + std::to_string(seed);
@@ -83,6 +91,60 @@ void test_check_layout() {
     CHECK(!passes(planted));
     tried = true;
   }
+}
+
+void test_labels() {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Source source(seed);
+    about = "sound labels, seed " + std::to_string(seed);
+    CHECK(passes(make_label_layout(source, draw_label_shape(source))));
+  }
+  const std::function<void(PlantedLabels&)> damages[] = {
+      [](PlantedLabels& p) { p.offsets[0] = -1; },
+      [](PlantedLabels& p) { p.offsets[2] = p.items.size() + 1; },
+      [](PlantedLabels& p) { p.items[0] = -1; },
+      [](PlantedLabels& p) { p.items[1] = static_cast<int32_t>(p.layout.labels); },
+      [](PlantedLabels& p) { p.starts[0] = -1; },
+      [](PlantedLabels& p) { p.starts[p.layout.features] += 1; },
+      [](PlantedLabels& p) { p.gaps[0] = 65535; },
+      [](PlantedLabels& p) { p.layout.trunks = 3; },
+      [](PlantedLabels& p) { p.layout.buckets = 0; },
+      [](PlantedLabels& p) { p.layout.features = -1; },
+      [](PlantedLabels& p) { p.layout.width = 1 << 17; },
+      [](PlantedLabels& p) { p.layout.labels = int64_t{1} << 31; },
+  };
+  int number = 0;
+  for (const auto& apply : damages) {
+    about = "damage of labels " + std::to_string(number++);
+    Source source(1);
+    PlantedLabels planted = make_label_layout(source, {40, 6, 2, 5, 8, false, 4});
+    CHECK(passes(planted));
+    apply(planted);
+    CHECK(!passes(planted));
+  }
+}
+
+void test_rows() {
+  const int64_t indptr[] = {0, 2, 2, 3};
+  const int32_t indices[] = {0, 4, 2};
+  const float data[] = {1, 1, 1};
+  const SparseRows rows{indptr, indices, data};
+  about = "rows";
+  CHECK(check_rows(rows, 0, 3, 3, 5));
+  CHECK(check_rows(rows, 1, 3, 3, 3));
+  CHECK(!check_rows(rows, 0, 3, 2, 5));
+  CHECK(!check_rows(rows, 0, 3, 3, 4));
+  const int64_t falling[] = {0, 3, 2, 3}, negative[] = {-1, 2, 2, 3};
+  CHECK(!check_rows({falling, indices, data}, 0, 3, 3, 5));
+  CHECK(!check_rows({negative, indices, data}, 0, 3, 3, 5));
+}
+
+}  // namespace
+
+void test_check_layout() {
+  test_vectors();
+  test_labels();
+  test_rows();
 }
 
 }  // namespace irli

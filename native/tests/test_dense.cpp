@@ -151,6 +151,31 @@ void test_logits(const Exposed& backend) {
           ++place;
         }
       CHECK(count == place);
+      CHECK(backend.count_at_least(values.data(), size, cut) == count);
+    }
+  }
+}
+
+void test_find_cut(const Exposed& backend) {
+  Source source(6);
+  for (const int64_t size : kSizes) {
+    if (size == 0) continue;
+    for (int i = 0; i < 12; ++i) {
+      source.mood = static_cast<Mood>(i % 3);
+      const Exact<float> values = draw_floats(source, size);
+      const int64_t k = source.between(1, size + 2);
+      const float cut = backend.find_cut(values.data(), size, k);
+      int64_t reached = 0;
+      float least = INFINITY;  // of those that reach the cut
+      for (const float value : values) {
+        reached += !(value < cut);
+        if (value >= cut) least = std::min(least, value);
+      }
+      CHECK(reached >= std::min(k, size));
+      if (reached <= k) continue;
+      int64_t above = 0;  // the surplus are ties, or NaN
+      for (const float value : values) above += value != value || value > least;
+      CHECK(above < k || least == INFINITY);
     }
   }
 }
@@ -200,6 +225,7 @@ void test_dense() {
     test_multiply_rows(*backend);
     test_rows(*backend);
     test_logits(*backend);
+    test_find_cut(*backend);
     test_round_to_bytes(*backend);
   }
 }

@@ -39,8 +39,10 @@ void test_floats(const Exposed& backend, const Exposed& plain, const Exposed& fu
     (&backend == &plain ? plain : fused).fused(a, b, c, expected);
     CHECK(same(got, expected, 16));
     CHECK(same(backend.sum(a), plain.sum(a)));
-    for (const float cut : {a[0], b[0], 0.0f, -0.0f, INFINITY, -INFINITY, NAN})
+    for (const float cut : {a[0], b[0], 0.0f, -0.0f, INFINITY, -INFINITY, NAN}) {
       CHECK(backend.reaching(a, cut) == plain.reaching(a, cut));
+      CHECK(backend.count_reaching(a, 1, cut) == plain.count_reaching(a, 1, cut));
+    }
     backend.fill(a[0], got);
     for (const float lane : got) CHECK(same(lane, a[0]));
   });

@@ -9,6 +9,7 @@ void test_select();
 void test_search();
 void test_many_queries();
 void test_many_items();
+void test_predict();
 void test_check_layout();
 
 }  // namespace irli
