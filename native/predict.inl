@@ -210,16 +210,7 @@ inline void rank(const LabelLayout& layout, const LabelPlan& plan, const SparseR
                  int64_t row, int64_t found, LabelScratch& scratch) {
   float* margins = scratch.margins;
   for (int64_t t = 0; t < found; ++t) margins[scratch.touched[t]] = 0;
-  // Add up the margins of all labels: checking which ones are candidates would take longer.
-  for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
-    const float value = rows.data[e];
-    const int64_t stop = layout.starts[rows.indices[e] + 1];
-    uint32_t label = 0;
-    for (int64_t w = layout.starts[rows.indices[e]]; w < stop; ++w) {
-      label += layout.gaps[w];
-      margins[label] += value * static_cast<float>(layout.weights[w]);
-    }
-  }
+  add_margins(rows, row, layout.starts, layout.gaps, layout.weights, margins);
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
     const float margin = margins[label] * layout.scale[label] + layout.constant[label];
