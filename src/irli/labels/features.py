@@ -29,10 +29,21 @@ def to_arrays(rows: Sparse) -> CsrArrays:
     )
 
 
+def count_features(dim: int, recipe: Recipe) -> int:
+    """Return how many features the routers see of rows with `dim` features.
+
+    Examples
+    --------
+    >>> count_features(1000, Recipe(features=64)), count_features(1000, Recipe(features=0))
+    (64, 1000)
+    """
+    return min(dim, recipe.features) if recipe.features else dim
+
+
 def hash_features(rows: Rows, recipe: Recipe) -> Rows:
     """Return the rows as the routers see them: hashed to `recipe.features` if they have more."""
-    width = recipe.features
-    if width == 0 or rows.shape[1] <= width:
+    width = count_features(rows.shape[1], recipe)
+    if width == rows.shape[1]:
         return rows
     rows = as_sparse(rows)
     columns = UniversalHash(width, seed=recipe.seed)(rows.indices.astype(np.int64))
