@@ -1,0 +1,28 @@
+// All kernels, compiled once for each instruction set. A back-end includes its header of vector
+// instructions, then this file. Everything has internal linkage: otherwise the linker could keep
+// one back-end's copy of a function for code that must run on any processor.
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "select.h"
+
+namespace irli {
+namespace {
+
+#include "dense.inl"
+#include "search.inl"
+
+constexpr Kernels kKernels = {
+    kName,
+    multiply_rows,
+    normalize_rows,
+    search_block,
+    run_stage,
+    count_votes,
+};
+
+}  // namespace
+}  // namespace irli

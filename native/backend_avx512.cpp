@@ -1,0 +1,5 @@
+#include "simd/avx512.h"
+
+#include "backend.inl"
+
+const irli::Kernels* irli::avx512_kernels() { return &kKernels; }

@@ -1,0 +1,5 @@
+#include "simd/plain.h"
+
+#include "backend.inl"
+
+const irli::Kernels* irli::plain_kernels() { return &kKernels; }

@@ -1,0 +1,260 @@
+// Dense float32 rows: products, distances, normalizing, softmax, rounding to bytes.
+
+inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+inline void prefetch(const void* address) {
+#if defined(_MSC_VER) && !defined(__clang__)
+#if defined(_M_ARM64)
+  __prefetch(address);
+#else
+  _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0);
+#endif
+#else
+  __builtin_prefetch(address, 0, 3);
+#endif
+}
+
+// Prefetch `size` bytes that will be read soon.
+inline void fetch(const void* address, int64_t size) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{63};
+  const uintptr_t end = reinterpret_cast<uintptr_t>(address) + static_cast<uintptr_t>(size);
+  for (uintptr_t line = first; line < end; line += 64) {
+    prefetch(reinterpret_cast<const void*>(line));
+#if defined(__GNUC__)
+    __asm__ volatile("");  // GCC 12 may drop prefetches from a loop without effects
+#endif
+  }
+}
+
+// The first `count` (< 16) floats, then zeros.
+inline Floats load_some(const float* from, int64_t count) {
+  float lanes[16] = {};
+  memcpy(lanes, from, static_cast<size_t>(count) * sizeof(float));
+  return load(lanes);
+}
+inline Floats widen_some(const int8_t* from, int64_t count) {
+  int8_t lanes[16] = {};
+  memcpy(lanes, from, static_cast<size_t>(count));
+  return widen(lanes);
+}
+inline void store_some(float* to, const Floats& a, int64_t count) {
+  float lanes[16];
+  store(lanes, a);
+  memcpy(to, lanes, static_cast<size_t>(count) * sizeof(float));
+}
+
+// Sum up step(total, j) over j in 64-column steps with four sums, then in 16-column steps. Every
+// sum of products below has this one order.
+template <class Whole, class Rest>
+inline float sum_in_lanes(int64_t count, Whole add_whole, Rest add_rest) {
+  Floats total[4] = {fill(0), fill(0), fill(0), fill(0)};
+  int64_t j = 0;
+  for (; j + 64 <= count; j += 64)
+    for (int part = 0; part < 4; ++part) total[part] = add_whole(total[part], j + 16 * part);
+  for (int part = 0; j + 16 <= count; j += 16, ++part) total[part] = add_whole(total[part], j);
+  if (j < count) total[3] = add_rest(total[3], j, count - j);
+  return sum(add(add(total[0], total[1]), add(total[2], total[3])));
+}
+
+inline float dot(const float* a, const float* b, int64_t count) {
+  return sum_in_lanes(
+      count, [=](Floats total, int64_t j) { return fused(load(a + j), load(b + j), total); },
+      [=](Floats total, int64_t j, int64_t left) {
+        return fused(load_some(a + j, left), load_some(b + j, left), total);
+      });
+}
+
+inline float dot(const float* a, const int8_t* b, int64_t count) {
+  return sum_in_lanes(
+      count, [=](Floats total, int64_t j) { return fused(load(a + j), widen(b + j), total); },
+      [=](Floats total, int64_t j, int64_t left) {
+        return fused(load_some(a + j, left), widen_some(b + j, left), total);
+      });
+}
+
+inline float squared_distance(const float* a, const float* b, int64_t count) {
+  const auto add_square = [](Floats total, Floats x, Floats y) {
+    const Floats gap = subtract(x, y);
+    return fused(gap, gap, total);
+  };
+  return sum_in_lanes(
+      count,
+      [=](Floats total, int64_t j) { return add_square(total, load(a + j), load(b + j)); },
+      [=](Floats total, int64_t j, int64_t left) {
+        return add_square(total, load_some(a + j, left), load_some(b + j, left));
+      });
+}
+
+// out[i] = rows[i] @ matrix + bias, for rows and outputs that are `row_step` and `out_step` apart.
+[[maybe_unused]] void multiply_rows(const float* rows, int64_t count, int64_t row_step,
+                                    const float* matrix, int64_t depth, int64_t width,
+                                    const float* bias, float* out, int64_t out_step) {
+  int64_t low = 0;
+  for (; low + 64 <= width; low += 64) {
+    for (int64_t i = 0; i < count; ++i) {
+      const float* row = rows + i * row_step;
+      Floats total[4];
+      for (int part = 0; part < 4; ++part) total[part] = load(bias + low + 16 * part);
+      for (int64_t j = 0; j < depth; ++j) {
+        const Floats factor = fill(row[j]);
+        for (int part = 0; part < 4; ++part)
+          total[part] = fused(factor, load(matrix + j * width + low + 16 * part), total[part]);
+      }
+      for (int part = 0; part < 4; ++part) store(out + i * out_step + low + 16 * part, total[part]);
+    }
+  }
+  for (; low < width; low += 16) {
+    const int64_t columns = smaller_of<int64_t>(16, width - low);
+    const bool whole = columns == 16;
+    for (int64_t i = 0; i < count; ++i) {
+      Floats total = whole ? load(bias + low) : load_some(bias + low, columns);
+      for (int64_t j = 0; j < depth; ++j) {
+        const float* weights = matrix + j * width + low;
+        total = fused(fill(rows[i * row_step + j]),
+                      whole ? load(weights) : load_some(weights, columns), total);
+      }
+      store_some(out + i * out_step + low, total, columns);
+    }
+  }
+}
+
+// Copy a row, scaled to unit length if `unit`. Return whether it is finite.
+inline bool copy_row(const float* row, int64_t count, bool unit, float* out) {
+  // In float64, where the square of a float32 cannot overflow. Eight sums, so that the compiler may
+  // use vectors and still keep one order.
+  double total[8] = {};
+  int64_t j = 0;
+  for (; j + 8 <= count; j += 8)
+    for (int t = 0; t < 8; ++t)
+      total[t] += static_cast<double>(row[j + t]) * static_cast<double>(row[j + t]);
+  for (; j < count; ++j) total[0] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+  const double length = ((total[0] + total[4]) + (total[2] + total[6])) +
+                        ((total[1] + total[5]) + (total[3] + total[7]));
+  if (!(length <= 1.7976931348623157e308)) return false;  // infinite or NaN
+  if (unit) {
+    const double scale = length > 0 ? 1.0 / sqrt(length) : 0.0;
+    for (j = 0; j < count; ++j) out[j] = static_cast<float>(row[j] * scale);
+  } else {
+    memcpy(out, row, static_cast<size_t>(count) * sizeof(float));
+  }
+  return true;
+}
+
+[[maybe_unused]] void normalize_rows(const float* rows, int64_t count, int64_t dim, float* out) {
+  for (int64_t i = 0; i < count; ++i)
+    if (!copy_row(rows + i * dim, dim, true, out + i * dim))
+      for (int64_t j = 0; j < dim; ++j) out[i * dim + j] = NAN;
+}
+
+// The largest value. NaN is ignored.
+inline float find_largest(const float* values, int64_t count) {
+  Floats best = fill(-INFINITY);
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16) best = larger(load(values + j), best);
+  float lanes[16];
+  store(lanes, best);
+  float top = -INFINITY;
+  for (float lane : lanes) top = lane > top ? lane : top;
+  for (; j < count; ++j) top = values[j] > top ? values[j] : top;
+  return top;
+}
+
+// List the places of the values that are at least `cut`, or NaN. Return how many they are.
+inline int64_t find_at_least(const float* values, int64_t count, float cut, int32_t* places) {
+  int64_t found = 0, j = 0;
+  for (; j + 32 <= count; j += 32) {
+    uint32_t bits = reaching(load(values + j), cut) | reaching(load(values + j + 16), cut) << 16;
+    for (; bits; bits &= bits - 1) places[found++] = static_cast<int32_t>(j + lowest_bit(bits));
+  }
+  for (; j < count; ++j)
+    if (!(values[j] < cut)) places[found++] = static_cast<int32_t>(j);
+  return found;
+}
+
+// exp(x) for x in [-60, 0], as exp(x / 64) ** 64 with a polynomial for exp(x / 64).
+inline Floats exponential(const Floats& x) {
+  const Floats y = multiply(x, fill(1.0f / 64));
+  Floats p = fused(y, fill(1.0f / 720), fill(1.0f / 120));
+  p = fused(y, p, fill(1.0f / 24));
+  p = fused(y, p, fill(1.0f / 6));
+  p = fused(y, p, fill(0.5f));
+  p = fused(y, p, fill(1.0f));
+  p = fused(y, p, fill(1.0f));
+  for (int i = 0; i < 6; ++i) p = multiply(p, p);
+  return p;
+}
+
+// The sum of exp(logits - top).
+inline float sum_exps(const float* logits, int64_t count, float top) {
+  const Floats most = fill(top), far = fill(-60.0f);  // this far below the top adds nothing
+  Floats total = fill(0);
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16)
+    total = add(total, exponential(larger(subtract(load(logits + j), most), far)));
+  float result = sum(total);
+  if (j < count) {
+    float lanes[16];
+    store(lanes, exponential(larger(subtract(load_some(logits + j, count - j), most), far)));
+    for (int t = 0; t < count - j; ++t) result += lanes[t];
+  }
+  return result;
+}
+
+inline float log_sum_exp(const float* logits, int64_t count) {
+  const float top = find_largest(logits, count);
+  return top + logf(sum_exps(logits, count, top));
+}
+
+// Convert logits to log-probabilities, in place.
+inline void log_softmax(float* logits, int64_t count) {
+  const float total = log_sum_exp(logits, count);
+  for (int64_t j = 0; j < count; ++j) logits[j] -= total;
+}
+
+// --- bytes --------------------------------------------------------------------------------------
+
+// Round values to bytes around `zero`. Return the value of one step. The largest value is `highest`
+// steps from zero. If all values are nearly zero, or one is infinite, all bytes become `zero`. `out`
+// has room for `count` rounded up to 16.
+inline float round_to_bytes(const float* values, int64_t count, float zero, float highest,
+                            uint8_t* out) {
+  float most = 0;
+  {
+    Floats low = fill(0), high = fill(0);
+    int64_t j = 0;
+    for (; j + 16 <= count; j += 16) {
+      low = smaller(load(values + j), low);
+      high = larger(load(values + j), high);
+    }
+    if (j < count) {
+      low = smaller(load_some(values + j, count - j), low);
+      high = larger(load_some(values + j, count - j), high);
+    }
+    float lows[16], highs[16];
+    store(lows, low);
+    store(highs, high);
+    for (int t = 0; t < 16; ++t) most = larger_of(most, larger_of(highs[t], -lows[t]));
+  }
+  if (!(most > 1e-36f && most < INFINITY)) {  // below, the scale would overflow
+    memset(out, static_cast<int>(zero), static_cast<size_t>(count));
+    return 0;
+  }
+  const Floats scale = fill(highest / most), half_up = fill(zero + 0.5f);
+  // NaN, which an overflow can make of finite inputs, becomes 0 here.
+  for (int64_t j = 0; j < count; j += 16) {
+    const Floats value = j + 16 <= count ? load(values + j) : load_some(values + j, count - j);
+    store_bytes(out + j, smaller(larger(fused(value, scale, half_up), fill(0)), fill(255)));
+  }
+  return most / highest;
+}
+
+// Multiply `count` rows of bytes with 8-bit weights (panels, fours, 64, 4). Each panel of weights is
+// read once for all rows.
+inline void multiply_bytes(const uint8_t* rows, int64_t count, int64_t row_step,
+                           const int8_t* weights, int64_t panels, int64_t fours, int32_t* sums,
+                           int64_t sum_step) {
+  for (int64_t panel = 0; panel < panels; ++panel)
+    for (int64_t i = 0; i < count; ++i)
+      sum_bytes(rows + i * row_step, fours, weights + panel * fours * 4 * kPanel,
+                sums + i * sum_step + panel * kPanel);
+}

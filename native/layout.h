@@ -1,0 +1,127 @@
+// What the kernels read and write: plain structs of pointers. `src/irli/engine/vector_layout.py`
+// and `label_layout.py` describe the same arrays with their meaning.
+#pragma once
+
+#include <stdint.h>
+
+namespace irli {
+
+constexpr int64_t kBlock = 8;    // queries routed together, so that a weight is read once for all
+constexpr int64_t kLanes = 32;   // items in a block of codes
+constexpr int64_t kPanel = 64;   // columns of 8-bit weights that are summed together
+constexpr int64_t kWords = 16;   // codewords of a piece: as many as 4 bits can number
+constexpr int64_t kMost = 127;   // the largest value in the table of a query
+constexpr int64_t kBin = 3;      // a bin of the histogram holds 2^kBin different sums of codes
+constexpr int64_t kMostCandidates = 16384;  // that a scan of codes can choose
+
+enum Metric : int64_t { kL2 = 0, kDot = 1 };
+// A distance x becomes x, 1 + x or -x. COSINE normalizes the queries, too.
+enum Form : int64_t { kPlain = 0, kCosine = 1, kIp = 2 };
+// The score that chooses the candidates.
+enum Score : int64_t { kVotes = 0, kProbability = 1, kLogProbability = 2, kCodes = 3 };
+
+struct Projection {
+  const float* centre;   // (d)
+  const float* scale;    // (d)
+  const int8_t* bytes;   // (columns / 64, d / 4, 64, 4)
+  const float* step;     // (columns)
+  const int32_t* zero;   // (columns)
+  const float* bias;     // (columns)
+  int64_t columns;       // 0 without a projection
+};
+
+struct Codes {
+  const float* rotation;    // (d, p)
+  const float* shift;       // (p)
+  const float* codewords;   // (M, s, 16)
+  const float* bias;        // (M, 16)
+  const uint8_t* blocks;    // (blocks, M / 2, 32)
+  const int64_t* offsets;   // (R, B + 1)
+  int64_t pieces, size;     // M, s; p = M s
+};
+
+struct Int8Vectors {
+  const int8_t* bytes;    // (N, d)
+  const float* shift;     // (d)
+  const float* step;      // (d)
+  const float* lengths;   // (N) for l2
+  bool present;
+};
+
+struct VectorLayout {
+  int64_t items, dim, repetitions, buckets;
+  int64_t width;    // G, features before the rotation
+  int64_t linear;   // the first features, which skip the ReLU
+  int64_t rotated;  // F, features after the rotation, or 0 without one
+  int64_t first;    // features that score every bucket
+  int64_t stages;
+  Projection projection;
+  const float* project;         // (R, d, G)
+  const float* shift;           // (R, G)
+  const float* rotation;        // (R, G, F)
+  const float* rotation_shift;  // (R, F)
+  const float* coarse;          // (R, D, B)
+  const float* fine;            // (R, B, F - D)
+  const int8_t* bytes;          // (R, B / 64, G / 4, 64, 4), or null
+  const float* step;            // (R)
+  const int32_t* zero;          // (R, B)
+  const float* bias;            // (R, B)
+  const int64_t* depths;        // (stages)
+  const int64_t* keeps;         // (stages)
+  const int64_t* offsets;       // (R, B + 1)
+  const int32_t* entries;       // items, bucket by bucket
+  const float* vectors;         // (N, d)
+  Codes codes;
+  Int8Vectors int8;
+  Metric metric;
+};
+
+struct SearchPlan {
+  int64_t k;
+  int64_t probes;      // buckets in each repetition, or 0 to probe by threshold
+  double threshold;    // the lowest log-probability of a probed bucket
+  int64_t min_votes;
+  int64_t candidates;  // the most exact distances to compute, or 0 for no limit
+  Score score;
+};
+
+enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
+
+// What a search did, for `explain`.
+struct Counts {
+  int64_t probed, found, read, chosen;
+};
+
+// The memory in which one thread answers queries. Arrays over the items are not cleared between
+// queries: `stamp` holds the number of the last query that found the item.
+struct Scratch {
+  float* rows;              // (block, d): the queries
+  float* centred;           // (d)
+  uint8_t* query;           // (block, d rounded up to 16): queries as bytes
+  float* projected;         // (block, columns rounded up to 64)
+  float* hidden;            // (block, G rounded up to 16)
+  float* features;          // (block, F rounded up to 16)
+  uint8_t* bytes;           // (block, G rounded up to 16)
+  int32_t* sums;            // (block, columns or B, rounded up to 64)
+  int32_t* alive;           // (B)
+  float* logits;            // (block, R, B): log-probabilities after routing
+  float* order;             // (max(B, N))
+  int32_t* probed;          // (R B): r B + bucket
+  float* values;            // (R B): what each probed bucket adds to a score
+  uint64_t* bucket_keys;    // (R B)
+  uint8_t* stamp;           // (N)
+  int32_t* votes;           // (N)
+  float* scores;            // (N)
+  int32_t* touched;         // (N): the items found for this query
+  float* coordinates;       // (p rounded up to 16)
+  float* codeword_values;   // (M, 16)
+  uint8_t* table;           // (M / 2, 32)
+  int32_t* bins;            // the histogram of the sums of codes
+  uint64_t* keys;           // (room): the value and the item of each possible candidate
+  int64_t room;
+  int64_t dim_bytes, width_floats, width_bytes, rotated_floats, columns_floats, sum_columns;
+  uint8_t clock;            // the number of the query, 1 to 255: bytes stay in the cache
+  Counts counts;
+};
+
+}  // namespace irli

@@ -1,0 +1,19 @@
+// The extension module `irli._native`.
+
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+#include "cpu.h"
+
+NB_MODULE(_native, m) {
+  using namespace irli;
+  m.doc() = "The compiled kernels of irli.";
+  m.def("simd", [] { return std::string(kernels().name); },
+        "Return the name of the vector instructions in use.");
+  m.def("available_simd", &available_simd,
+        "Return the names of the vector instructions that can be used here, slowest first.");
+  m.def("use_simd", &use_simd, nb::arg("name"),
+        "Use other vector instructions for what is made from now on. For tests.");
+  kernels();  // chooses the back-end, so that a wrong IRLI_SIMD fails at import
+  bind_search(m);
+}

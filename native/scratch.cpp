@@ -1,0 +1,76 @@
+#include "scratch.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace irli {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr int64_t kRoom = 4 * kMostCandidates;  // keys that are collected before a selection
+
+int64_t up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
+
+}  // namespace
+
+void FreeAligned::operator()(void* memory) const {
+  std::free(static_cast<void**>(memory)[-1]);
+}
+
+Memory allocate(size_t bytes, bool zeroed) {
+  // calloc gives zeros without touching them: pages of large arrays that are never used stay free.
+  const size_t size = bytes + 2 * kLine;
+  void* whole = zeroed ? std::calloc(1, size) : std::malloc(size);
+  if (!whole) throw std::bad_alloc();
+  const uintptr_t start = (reinterpret_cast<uintptr_t>(whole) + kLine + kLine - 1) & ~(kLine - 1);
+  void** memory = reinterpret_cast<void**>(start);
+  memory[-1] = whole;
+  return Memory(memory);
+}
+
+SearchScratch::SearchScratch(const VectorLayout& layout) {
+  Scratch& s = scratch_;
+  const int64_t pairs = layout.repetitions * layout.buckets, items = layout.items;
+  s.dim_bytes = up(layout.dim, 16);
+  s.width_floats = up(layout.width, 16);
+  s.width_bytes = up(layout.width, 16);
+  s.rotated_floats = up(layout.rotated, 16);
+  s.columns_floats = up(layout.projection.columns, kPanel);
+  s.sum_columns = up(larger(layout.buckets, layout.projection.columns), kPanel);
+  s.rows = arena_.make<float>(kBlock * layout.dim);
+  s.centred = arena_.make<float>(layout.dim);
+  s.query = arena_.make<uint8_t>(kBlock * s.dim_bytes, true);
+  s.projected = arena_.make<float>(kBlock * s.columns_floats);
+  s.hidden = arena_.make<float>(kBlock * s.width_floats);
+  s.features = arena_.make<float>(kBlock * s.rotated_floats);
+  s.bytes = arena_.make<uint8_t>(kBlock * s.width_bytes, true);
+  s.sums = arena_.make<int32_t>(kBlock * s.sum_columns);
+  s.alive = arena_.make<int32_t>(layout.buckets);
+  s.logits = arena_.make<float>(kBlock * pairs);
+  s.order = arena_.make<float>(larger(layout.buckets, items));
+  s.probed = arena_.make<int32_t>(pairs);
+  s.values = arena_.make<float>(pairs);
+  s.bucket_keys = arena_.make<uint64_t>(pairs);
+  s.stamp = arena_.make<uint8_t>(items, true);
+  s.votes = arena_.make<int32_t>(items);
+  s.scores = arena_.make<float>(items);
+  s.touched = arena_.make<int32_t>(items);
+  s.coordinates = arena_.make<float>(layout.codes.pieces * layout.codes.size);
+  s.codeword_values = arena_.make<float>(layout.codes.pieces * kWords);
+  s.table = arena_.make<uint8_t>(layout.codes.pieces * kWords);
+  s.bins = arena_.make<int32_t>((kMost * layout.codes.pieces >> kBin) + 2);
+}
+
+Scratch& SearchScratch::prepare(int64_t k) {
+  const int64_t wanted = larger(kRoom, 2 * k);
+  if (scratch_.room < wanted) {
+    keys_ = allocate(static_cast<size_t>(wanted) * sizeof(uint64_t), false);
+    scratch_.keys = static_cast<uint64_t*>(keys_.get());
+    scratch_.room = wanted;
+  }
+  return scratch_;
+}
+
+}  // namespace irli

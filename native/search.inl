@@ -1,0 +1,519 @@
+// Vector search, Algorithm 2 of the paper, stage by stage:
+//
+//   route    the log-probabilities of all buckets, for a block of queries
+//   scan     probe the best buckets of each repetition and collect their items
+//   select   the candidates, by codes or by votes and score, and the 8-bit prefilter
+//   rerank   exact distances and the k nearest
+//
+// `search_block` runs all stages for up to kBlock queries. `run_stage` runs one of them, so that
+// `explain` can read the clock and the counts after each.
+
+// --- route --------------------------------------------------------------------------------------
+
+constexpr float kZero = 64;  // the byte that stands for zero: the bytes of a query are unsigned
+
+// Write the 8-bit projection of `count` queries: the features of all routers, then coordinates.
+inline void project_queries(const VectorLayout& layout, const float* queries, int64_t count,
+                            Scratch& scratch) {
+  const Projection& projection = layout.projection;
+  const int64_t dim = layout.dim;
+  float steps[kBlock];
+  for (int64_t i = 0; i < count; ++i) {
+    const float* query = queries + i * dim;
+    int64_t j = 0;
+    for (; j + 16 <= dim; j += 16)
+      store(scratch.centred + j, multiply(subtract(load(query + j), load(projection.centre + j)),
+                                          load(projection.scale + j)));
+    for (; j < dim; ++j)
+      scratch.centred[j] = (query[j] - projection.centre[j]) * projection.scale[j];
+    steps[i] = round_to_bytes(scratch.centred, dim, kZero, kZero - 1,
+                              scratch.query + i * scratch.dim_bytes);
+  }
+  multiply_bytes(scratch.query, count, scratch.dim_bytes, projection.bytes,
+                 round_up(projection.columns, kPanel) / kPanel, round_up(dim, 4) / 4, scratch.sums,
+                 scratch.sum_columns);
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t* sums = scratch.sums + i * scratch.sum_columns;
+    float* out = scratch.projected + i * scratch.columns_floats;
+    for (int64_t c = 0; c < projection.columns; ++c)
+      out[c] = steps[i] * projection.step[c] * static_cast<float>(sums[c] - projection.zero[c]) +
+               projection.bias[c];
+  }
+}
+
+// Score all buckets of repetition `r` with 8-bit weights, a quarter of the bytes to read.
+inline void score_bytes(const VectorLayout& layout, int64_t r, const float* features,
+                        int64_t feature_step, int64_t count, Scratch& scratch) {
+  const int64_t buckets = layout.buckets, fours = round_up(layout.width, 4) / 4;
+  const int64_t panels = round_up(buckets, kPanel) / kPanel;
+  float steps[kBlock];
+  for (int64_t i = 0; i < count; ++i)
+    steps[i] = layout.step[r] * round_to_bytes(features + i * feature_step, layout.width, kZero,
+                                               kZero - 1, scratch.bytes + i * scratch.width_bytes);
+  multiply_bytes(scratch.bytes, count, scratch.width_bytes,
+                 layout.bytes + r * panels * fours * 4 * kPanel, panels, fours, scratch.sums,
+                 scratch.sum_columns);
+  const int32_t* zero = layout.zero + r * buckets;
+  const float* bias = layout.bias + r * buckets;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t* sums = scratch.sums + i * scratch.sum_columns;
+    float* logits = scratch.logits + (i * layout.repetitions + r) * buckets;
+    for (int64_t b = 0; b < buckets; ++b)
+      logits[b] = steps[i] * static_cast<float>(sums[b] - zero[b]) + bias[b];
+  }
+}
+
+// Add the remaining features of a cascade, stage by stage, for the best buckets.
+inline void refine(const VectorLayout& layout, int64_t r, const float* features, float* logits,
+                   Scratch& scratch) {
+  int64_t count = layout.buckets;
+  for (int64_t b = 0; b < count; ++b) scratch.alive[b] = static_cast<int32_t>(b);
+  const int64_t depth = layout.rotated - layout.first;
+  for (int64_t stage = 1; stage < layout.stages; ++stage) {
+    const int64_t start = layout.depths[stage - 1], stop = layout.depths[stage];
+    count = keep_best(scratch.alive, count, layout.keeps[stage], logits, scratch.order);
+    for (int64_t a = 0; a < count; ++a) {
+      const int64_t bucket = scratch.alive[a];
+      const float* weights = layout.fine + (r * layout.buckets + bucket) * depth;
+      logits[bucket] += dot(features + start, weights + start - layout.first, stop - start);
+    }
+  }
+}
+
+// Write the log-probabilities of all buckets for up to kBlock queries (count, d).
+inline void route(const VectorLayout& layout, const float* queries, int64_t count,
+                  Scratch& scratch) {
+  const int64_t width = layout.width, buckets = layout.buckets;
+  if (layout.projection.columns) project_queries(layout, queries, count, scratch);
+  for (int64_t r = 0; r < layout.repetitions; ++r) {
+    float* features = scratch.hidden;
+    int64_t step = scratch.width_floats;
+    if (layout.projection.columns) {
+      features = scratch.projected + r * width;
+      step = scratch.columns_floats;
+    } else {
+      multiply_rows(queries, count, layout.dim, layout.project + r * layout.dim * width, layout.dim,
+                    width, layout.shift + r * width, features, step);
+    }
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t j = layout.linear; j < width; ++j)
+        features[i * step + j] = features[i * step + j] > 0 ? features[i * step + j] : 0;
+    if (layout.rotated) {
+      multiply_rows(features, count, step, layout.rotation + r * width * layout.rotated, width,
+                    layout.rotated, layout.rotation_shift + r * layout.rotated, scratch.features,
+                    scratch.rotated_floats);
+      features = scratch.features;
+      step = scratch.rotated_floats;
+    }
+    if (layout.bytes) {
+      score_bytes(layout, r, features, step, count, scratch);
+    } else {
+      multiply_rows(features, count, step, layout.coarse + r * layout.first * buckets, layout.first,
+                    buckets, layout.bias + r * buckets, scratch.logits + r * buckets,
+                    layout.repetitions * buckets);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      float* logits = scratch.logits + (i * layout.repetitions + r) * buckets;
+      if (layout.stages > 1) refine(layout, r, features + i * step, logits, scratch);
+      log_softmax(logits, buckets);
+    }
+  }
+}
+
+// --- scan: probe --------------------------------------------------------------------------------
+
+// List the buckets to probe in one repetition in `alive`. Return how many they are.
+inline int64_t list_probed(const float* logits, const VectorLayout& layout, const SearchPlan& plan,
+                           int64_t widen_by, Scratch& scratch) {
+  const int64_t buckets = layout.buckets;
+  if (plan.probes == 0) {
+    // Each widening divides the threshold by four. The best bucket is always probed.
+    const float cut = widen_by <= 32
+                          ? static_cast<float>(plan.threshold - static_cast<double>(widen_by) * 1.3862943611198906)
+                          : -INFINITY;
+    const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
+    if (count > 0) return count;
+    return find_at_least(logits, buckets, find_largest(logits, buckets), scratch.alive);
+  }
+  const int64_t wanted = widen_by < 32 ? smaller_of(plan.probes, buckets) << widen_by : buckets;
+  if (wanted >= buckets) return find_at_least(logits, buckets, -INFINITY, scratch.alive);
+  memcpy(scratch.order, logits, static_cast<size_t>(buckets) * sizeof(float));
+  const float cut = kth_largest(scratch.order, buckets, wanted);
+  const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
+  return keep_best(scratch.alive, count, wanted, logits, scratch.order);  // drops surplus ties
+}
+
+// List the buckets to probe for query `row` of the block, and what each adds to a score.
+//
+// With a log-probability score, a bucket adds its lead over the weakest probed bucket of its
+// repetition. So a bucket that is not probed counts like the weakest one.
+inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t row,
+                     int64_t widen_by, Scratch& scratch) {
+  int64_t count = 0;
+  for (int64_t r = 0; r < layout.repetitions; ++r) {
+    const float* logits = scratch.logits + (row * layout.repetitions + r) * layout.buckets;
+    const int64_t begin = count;
+    float weakest = 0;
+    const int64_t listed = list_probed(logits, layout, plan, widen_by, scratch);
+    for (int64_t a = 0; a < listed; ++a) {
+      const int32_t bucket = scratch.alive[a];
+      scratch.probed[count] = static_cast<int32_t>(r * layout.buckets) + bucket;
+      scratch.values[count++] = logits[bucket];
+      weakest = smaller_of(weakest, logits[bucket]);
+    }
+    for (int64_t c = begin; c < count; ++c) {
+      if (plan.score == kVotes) {
+        scratch.values[c] = 1;
+      } else if (plan.score == kProbability) {
+        scratch.values[c] = expf(scratch.values[c]);
+      } else {
+        scratch.values[c] -= weakest;
+      }
+    }
+  }
+  if (plan.score == kCodes) {
+    // Best buckets first: the sums of their items soon exclude most of the others.
+    for (int64_t c = 0; c < count; ++c)
+      scratch.bucket_keys[c] = make_key(scratch.values[c], static_cast<uint32_t>(scratch.probed[c]));
+    sort_down(scratch.bucket_keys, count);
+    for (int64_t c = 0; c < count; ++c)
+      scratch.probed[c] = static_cast<int32_t>(key_number(scratch.bucket_keys[c]));
+  }
+  return count;
+}
+
+// The number of the next query.
+inline uint8_t next_query(const VectorLayout& layout, Scratch& scratch) {
+  if (scratch.clock == 255) {
+    memset(scratch.stamp, 0, static_cast<size_t>(layout.items));
+    scratch.clock = 0;
+  }
+  return ++scratch.clock;
+}
+
+// Collect the items of the probed buckets with their votes and scores. `allowed` holds a boolean
+// for each item, or is null if all are allowed.
+inline void gather(const VectorLayout& layout, const uint8_t* allowed, int64_t probed,
+                   Scratch& scratch) {
+  const uint8_t now = next_query(layout, scratch);
+  int64_t found = 0, read = 0;
+  for (int64_t c = 0; c < probed; ++c) {
+    const int64_t r = scratch.probed[c] / layout.buckets, b = scratch.probed[c] % layout.buckets;
+    const int64_t* ends = layout.offsets + r * (layout.buckets + 1) + b;
+    const float value = scratch.values[c];
+    read += ends[1] - ends[0];
+    for (int64_t e = ends[0]; e < ends[1]; ++e) {
+      const int32_t item = layout.entries[e];
+      if (scratch.stamp[item] == now) {
+        scratch.votes[item] += 1;
+        scratch.scores[item] += value;
+      } else if (!allowed || allowed[item]) {
+        scratch.stamp[item] = now;
+        scratch.votes[item] = 1;
+        scratch.scores[item] = value;
+        scratch.touched[found++] = item;
+      }
+    }
+  }
+  scratch.counts.found = found;
+  scratch.counts.read = read;
+}
+
+// --- scan: codes --------------------------------------------------------------------------------
+
+// Write bias + row @ codewords for the 16 codewords of a piece, less the smallest of them. Return
+// the largest one.
+inline float piece_values(const float* row, const float* codewords, int64_t size, const float* bias,
+                          float* out) {
+  Floats total = load(bias);
+  for (int64_t s = 0; s < size; ++s) total = fused(fill(row[s]), load(codewords + 16 * s), total);
+  store(out, total);
+  float least = out[0], most = out[0];
+  for (int j = 1; j < 16; ++j) {
+    least = smaller_of(least, out[j]);
+    most = larger_of(most, out[j]);
+  }
+  store(out, subtract(total, fill(least)));
+  return most - least;
+}
+
+// Write the table of a routed query: what each codeword adds to a score, as small integers. The
+// smallest value of each piece is 0. All pieces have the same scale.
+inline void fill_table(const VectorLayout& layout, const float* query, int64_t row,
+                       Scratch& scratch) {
+  const Codes& codes = layout.codes;
+  const float* at = scratch.coordinates;
+  if (layout.projection.columns) {
+    at = scratch.projected + row * scratch.columns_floats + layout.repetitions * layout.width;
+  } else {
+    multiply_rows(query, 1, layout.dim, codes.rotation, layout.dim, codes.pieces * codes.size,
+                  codes.shift, scratch.coordinates, 0);
+  }
+  float widest = 0;
+  for (int64_t m = 0; m < codes.pieces; ++m)
+    widest = larger_of(widest, piece_values(at + m * codes.size, codes.codewords + m * codes.size * 16,
+                                            codes.size, codes.bias + 16 * m,
+                                            scratch.codeword_values + 16 * m));
+  float scale = static_cast<float>(kMost) / widest;
+  if (!(scale < INFINITY)) scale = 0;  // all values are equal
+  for (int64_t m = 0; m < codes.pieces; ++m) {
+    // A larger value, or NaN, would make a sum that is outside of the histogram.
+    const Floats scaled = multiply(load(scratch.codeword_values + 16 * m), fill(scale));
+    const Floats bounded = smaller(larger(scaled, fill(0)), fill(static_cast<float>(kMost)));
+    store_bytes(scratch.table + 16 * m, add(bounded, fill(0.5f)));
+  }
+}
+
+// A key holds the sum in its high bits and the item in its low bits. Move the `wanted` largest keys
+// to the front. None of them has a sum below `cut`.
+inline int64_t keep_largest(uint64_t* keys, int64_t count, int64_t wanted, uint64_t cut) {
+  int64_t kept = 0;
+  for (int64_t t = 0; t < count; ++t) {
+    keys[kept] = keys[t];
+    kept += keys[t] >= cut << 32;
+  }
+  if (kept > wanted) {
+    kth_largest(keys, kept, wanted);
+    kept = wanted;
+  }
+  return kept;
+}
+
+// Write the items with the largest sums of codes in the probed buckets to `touched`, each once.
+//
+// A histogram of the sums gives the sum that the C best items so far reach. Most blocks have no
+// larger sum and are done with one comparison. Ties go to the larger item number, whatever the
+// order of the buckets.
+inline void scan(const VectorLayout& layout, const SearchPlan& plan, const uint8_t* allowed,
+                 int64_t probed, Scratch& scratch) {
+  const Codes& codes = layout.codes;
+  const int64_t rows = codes.pieces / 2, size = rows * kLanes, wanted = plan.candidates;
+  const uint8_t now = next_query(layout, scratch);
+  const int64_t bins = (kMost * codes.pieces >> kBin) + 2;
+  memset(scratch.bins, 0, static_cast<size_t>(bins) * sizeof(int32_t));
+  int64_t count = 0, read = 0, above = 0, low = 0;  // `above` keys are in the bins from `low` up
+  uint16_t cut = 0;
+  uint16_t sums[kLanes];
+  for (int64_t c = 0; c < probed; ++c) {
+    const int64_t r = scratch.probed[c] / layout.buckets, b = scratch.probed[c] % layout.buckets;
+    const int64_t* ends = layout.offsets + r * (layout.buckets + 1) + b;
+    const int64_t* blocks = codes.offsets + r * (layout.buckets + 1) + b;
+    int64_t entry = ends[0];
+    const int64_t stop = ends[1];
+    read += stop - entry;
+    int64_t after = 0, end = 0;  // blocks of the next bucket, prefetched while this one is read
+    if (c + 1 < probed) {
+      const int64_t* next = codes.offsets +
+                            scratch.probed[c + 1] / layout.buckets * (layout.buckets + 1) +
+                            scratch.probed[c + 1] % layout.buckets;
+      after = next[0];
+      end = next[1];
+    }
+    for (int64_t block = blocks[0]; block < blocks[1]; ++block, entry += kLanes) {
+      if (after < end) fetch(codes.blocks + after++ * size, size);
+      uint32_t bits = sum_block(codes.blocks + block * size, scratch.table, rows, cut, sums);
+      if (stop - entry < kLanes) bits &= (uint32_t{1} << (stop - entry)) - 1;
+      if (!bits) continue;
+      for (; bits; bits &= bits - 1) {
+        const int lane = lowest_bit(bits);
+        const int32_t item = layout.entries[entry + lane];
+        if (scratch.stamp[item] == now || (allowed && !allowed[item])) continue;
+        scratch.stamp[item] = now;
+        scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 | static_cast<uint32_t>(item);
+        scratch.bins[sums[lane] >> kBin] += 1;
+        ++above;
+      }
+      while (above - scratch.bins[low] >= wanted) above -= scratch.bins[low++];
+      cut = static_cast<uint16_t>(low << kBin);
+      if (count > scratch.room - kLanes) count = keep_largest(scratch.keys, count, wanted, cut);
+    }
+  }
+  count = keep_largest(scratch.keys, count, wanted, cut);
+  for (int64_t t = 0; t < count; ++t) scratch.touched[t] = static_cast<int32_t>(scratch.keys[t]);
+  scratch.counts.found = count;
+  scratch.counts.read = read;
+}
+
+// Probe and scan for one routed query. Probing widens until k allowed items are found or every
+// bucket was read. So a narrow filter never leads to fewer than k answers if there are k.
+inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
+                           const uint8_t* allowed, int64_t row, Scratch& scratch) {
+  for (int64_t widen_by = 0;; ++widen_by) {
+    const int64_t probed = probe(layout, plan, row, widen_by, scratch);
+    if (plan.score == kCodes) {
+      scan(layout, plan, allowed, probed, scratch);
+    } else {
+      gather(layout, allowed, probed, scratch);
+    }
+    scratch.counts.probed = probed;
+    if (scratch.counts.found >= plan.k || probed == layout.repetitions * layout.buckets) return;
+  }
+}
+
+// --- select -------------------------------------------------------------------------------------
+
+// The most standard deviations below the k-th score at which a candidate is kept.
+constexpr float kDeviations = 3;
+constexpr int64_t kBytesAhead = 8, kVectorsAhead = 4;  // vectors that are prefetched ahead
+
+// Write the query in units of the rounding steps. Return the error of a score difference: an upper
+// bound on its standard deviation. A score is a sum of independent rounding errors, each with a
+// variance of at most a quarter of the squared step. Two scores have twice that variance.
+inline float scale_query(const VectorLayout& layout, const float* query, float* out) {
+  double total = 0;  // in float64, where squares cannot overflow or underflow
+  for (int64_t j = 0; j < layout.dim; ++j) {
+    out[j] = (query[j] - layout.int8.shift[j]) * layout.int8.step[j];
+    total += static_cast<double>(out[j]) * static_cast<double>(out[j]);
+  }
+  return static_cast<float>(sqrt(total / 2));
+}
+
+// Drop the candidates that are surely not among the k nearest, by 8-bit copies of the vectors: a
+// quarter of the bytes to fetch. Return how many are left.
+inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t chosen, int64_t k,
+                         Scratch& scratch) {
+  const Int8Vectors& int8 = layout.int8;
+  if (!int8.present || chosen <= k) return chosen;
+  const int64_t dim = layout.dim;
+  int32_t* touched = scratch.touched;
+  const float deviation = scale_query(layout, query, scratch.centred);
+  for (int64_t t = 0; t < smaller_of(kBytesAhead, chosen); ++t)
+    fetch(int8.bytes + touched[t] * dim, dim);
+  for (int64_t t = 0; t < chosen; ++t) {
+    if (t + kBytesAhead < chosen) fetch(int8.bytes + touched[t + kBytesAhead] * dim, dim);
+    float near = dot(scratch.centred, int8.bytes + touched[t] * dim, dim);
+    if (layout.metric == kL2) near -= int8.lengths[touched[t]];
+    scratch.scores[t] = scratch.order[t] = near;
+  }
+  const float cut = kth_largest(scratch.order, chosen, k) - kDeviations * deviation;
+  int64_t kept = 0;
+  for (int64_t t = 0; t < chosen; ++t) {
+    touched[kept] = touched[t];
+    kept += !(scratch.scores[t] < cut);  // keeps NaN
+  }
+  return kept;
+}
+
+// Move the candidates to the front of `touched`. Return how many they are.
+inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const float* query,
+                      int64_t found, Scratch& scratch) {
+  // A scan of codes has already chosen the candidates.
+  if (plan.score == kCodes) return prefilter(layout, query, found, plan.k, scratch);
+  int64_t kept = found;
+  if (plan.min_votes > 1) {
+    kept = 0;
+    for (int64_t t = 0; t < found; ++t) {
+      const int32_t item = scratch.touched[t];
+      scratch.touched[kept] = item;
+      kept += scratch.votes[item] >= plan.min_votes;
+    }
+  }
+  if (plan.candidates == 0) return kept;
+  return keep_best(scratch.touched, kept, plan.candidates, scratch.scores, scratch.order);
+}
+
+// --- rerank -------------------------------------------------------------------------------------
+
+// The squared L2 distance or the negated inner product. Smaller is nearer.
+inline float compute_distance(const VectorLayout& layout, const float* query, int64_t item) {
+  const float* vector = layout.vectors + item * layout.dim;
+  if (layout.metric == kL2) return squared_distance(query, vector, layout.dim);
+  return -dot(query, vector, layout.dim);
+}
+
+// Write the k nearest candidates, nearest first. The smaller item wins a tie. Places without an
+// item get -1 and an infinite distance.
+inline void rerank(const VectorLayout& layout, const float* query, int64_t chosen, int64_t k,
+                   Scratch& scratch, float* distances, int64_t* items) {
+  const int64_t bytes = layout.dim * static_cast<int64_t>(sizeof(float));
+  const int32_t* touched = scratch.touched;
+  for (int64_t t = 0; t < smaller_of(kVectorsAhead, chosen); ++t)
+    fetch(layout.vectors + touched[t] * layout.dim, bytes);
+  int64_t count = 0;
+  for (int64_t t = 0; t < chosen; ++t) {
+    if (t + kVectorsAhead < chosen)
+      fetch(layout.vectors + touched[t + kVectorsAhead] * layout.dim, bytes);
+    const float distance = compute_distance(layout, query, touched[t]);
+    if (!(distance <= INFINITY)) continue;  // NaN
+    scratch.keys[count++] = make_key(-distance, static_cast<uint32_t>(touched[t]));
+    if (count == scratch.room) {
+      kth_largest(scratch.keys, count, k);
+      count = k;
+    }
+  }
+  if (count > k) {
+    kth_largest(scratch.keys, count, k);
+    count = k;
+  }
+  sort_down(scratch.keys, count);
+  for (int64_t t = 0; t < count; ++t) {
+    distances[t] = -key_value(scratch.keys[t]);
+    items[t] = key_number(scratch.keys[t]);
+  }
+  for (int64_t t = count; t < k; ++t) {
+    distances[t] = INFINITY;
+    items[t] = -1;
+  }
+}
+
+// Convert kernel distances to those of the metric, and item numbers to ids, if there are some.
+inline void to_user(float* distances, int64_t* items, int64_t k, const int64_t* ids, Form form) {
+  for (int64_t t = 0; t < k; ++t) {
+    if (form == kCosine) distances[t] += 1;
+    if (form == kIp) distances[t] = -distances[t];
+    if (ids && items[t] >= 0) items[t] = ids[items[t]];
+  }
+}
+
+// --- all stages ---------------------------------------------------------------------------------
+
+// Run the stages from `first` to `last` for query `row` of a routed block. This is the one
+// description of a search.
+inline void run_stages(Stage first, Stage last, const VectorLayout& layout, const SearchPlan& plan,
+                       const uint8_t* allowed, const float* query, int64_t row, Scratch& scratch,
+                       float* distances, int64_t* items) {
+  Counts& counts = scratch.counts;
+  if (first <= kScan && kScan <= last) {
+    if (plan.score == kCodes) fill_table(layout, query, row, scratch);
+    probe_and_scan(layout, plan, allowed, row, scratch);
+  }
+  if (first <= kSelect && kSelect <= last)
+    counts.chosen = select(layout, plan, query, counts.found, scratch);
+  if (first <= kRerank && kRerank <= last)
+    rerank(layout, query, counts.chosen, plan.k, scratch, distances, items);
+}
+
+[[maybe_unused]] bool search_block(const VectorLayout& layout, const SearchPlan& plan,
+                                   const uint8_t* allowed, const int64_t* ids, Form form,
+                                   const float* queries, int64_t count, Scratch& scratch,
+                                   float* distances, int64_t* items) {
+  for (int64_t i = 0; i < count; ++i)
+    if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine,
+                  scratch.rows + i * layout.dim))
+      return false;
+  route(layout, scratch.rows, count, scratch);
+  for (int64_t i = 0; i < count; ++i) {
+    run_stages(kScan, kRerank, layout, plan, allowed, scratch.rows + i * layout.dim, i, scratch,
+               distances + i * plan.k, items + i * plan.k);
+    to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
+  }
+  return true;
+}
+
+[[maybe_unused]] void run_stage(Stage stage, const VectorLayout& layout, const SearchPlan& plan,
+                                const uint8_t* allowed, const float* query, Scratch& scratch,
+                                float* distances, int64_t* items) {
+  if (stage == kRoute) {
+    route(layout, query, 1, scratch);
+  } else {
+    run_stages(stage, stage, layout, plan, allowed, query, 0, scratch, distances, items);
+  }
+}
+
+// Count the votes of the items in the probed buckets. A scan of codes does not count them.
+[[maybe_unused]] void count_votes(const VectorLayout& layout, const uint8_t* allowed,
+                                  Scratch& scratch) {
+  const Counts counts = scratch.counts;
+  gather(layout, allowed, counts.probed, scratch);
+  scratch.counts = counts;
+}
