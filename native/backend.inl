@@ -14,6 +14,7 @@ namespace {
 
 #include "dense.inl"
 #include "search.inl"
+#include "predict.inl"
 
 constexpr Kernels kKernels = {
     kName,
@@ -22,6 +23,7 @@ constexpr Kernels kKernels = {
     search_block,
     run_stage,
     count_votes,
+    predict_block,
 };
 
 }  // namespace

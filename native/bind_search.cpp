@@ -149,20 +149,22 @@ class VectorSearcher {
     return first;
   }
 
-  // Search one query (d,). Return whether it is finite.
-  bool search_one(const Array<const float, nb::ndim<1>>& query, const SearchPlan& plan,
-                  const Ids& ids, int64_t form, const Array<float, nb::ndim<1>>& distances,
-                  const Array<int64_t, nb::ndim<1>>& items) {
-    if (static_cast<int64_t>(query.shape(0)) != layout_.dim ||
-        static_cast<int64_t>(distances.shape(0)) != plan.k ||
-        static_cast<int64_t>(items.shape(0)) != plan.k)
-      throw std::invalid_argument("The query or the answers have the wrong shape.");
+  // Search one query (d,). Return whether it could be: it must be contiguous, float32 and finite.
+  // `ids` (N) must be int64.
+  bool search_one(nb::handle query, const SearchPlan& plan, nb::handle ids, int64_t form,
+                  nb::handle distances, nb::handle items) {
+    const Row<const float> row(query);
+    if (!row.has(layout_.dim)) return false;
+    const Row<const int64_t> names(ids);
+    const Row<float> near(distances);
+    const Row<int64_t> found(items);
+    if (!names.has(layout_.items) || !near.has(plan.k) || !found.has(plan.k))
+      throw std::invalid_argument("The ids or the answers have the wrong type or shape.");
     check_plan(plan);
-    const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
     const Borrowed scratch(*this, plan.k);
-    return kernels_.search_block(layout_, plan, nullptr, names, static_cast<Form>(form),
-                                 query.data(), 1, scratch.get(), distances.data(), items.data());
+    return kernels_.search_block(layout_, plan, nullptr, names.data(), static_cast<Form>(form),
+                                 row.data(), 1, scratch.get(), near.data(), found.data());
   }
 
   // Run the stages of one prepared query (1, d) and report what each did.
@@ -277,8 +279,8 @@ void bind_search(nb::module_& m) {
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
            as_is("allowed").none(), as_is("ids").none(), nb::arg("form"), nb::arg("first"),
            nb::arg("last"), as_is("distances"), as_is("items"))
-      .def("search_one", &VectorSearcher::search_one, as_is("query"), nb::arg("plan"),
-           as_is("ids").none(), nb::arg("form"), as_is("distances"), as_is("items"))
+      .def("search_one", &VectorSearcher::search_one, nb::arg("query"), nb::arg("plan"),
+           nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"))
       .def("explain", &VectorSearcher::explain, as_is("query"), nb::arg("plan"),
            as_is("allowed").none());
 }

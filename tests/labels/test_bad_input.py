@@ -13,8 +13,8 @@ from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex, VectorIndex
-from irli.base.checks import as_labels, as_rows
 from irli.base.folder import Folder, read_folder, write_folder
+from irli.base.sparse import as_labels, as_rows
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter, IrliError, NotFitted
 
 ROWS, LABELS = 120, 12

@@ -10,22 +10,15 @@ the standard deviation of a score is known.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.memory import release_pages
-from irli.engine.jit import arithmetic, inlined
-from irli.engine.select import kth_largest
-from irli.engine.simd import fetch
-from irli.engine.vector_layout import DOT, Int8Vectors, Scratch, VectorLayout
+from irli.engine.vector_layout import Int8Vectors
 
 LONG = 128  # dimensions from which the prefilter pays
 _BLOCK = 1 << 22  # numbers rounded at a time
 _HIGHEST = 127
-_DEVIATIONS = np.float32(3.0)  # standard deviations below the k-th score that drop a candidate
-_AHEAD = 8  # vectors that are prefetched ahead
 
 
 def round_items(vectors: NDArray[np.float32], l2: bool, rng: np.random.Generator) -> Int8Vectors:
@@ -70,54 +63,3 @@ def no_int8_vectors(dim: int) -> Int8Vectors:
     """Return the empty 8-bit vectors of an index without a prefilter."""
     empty = np.empty(0, dtype=np.float32)
     return Int8Vectors(np.empty((0, dim), dtype=np.int8), empty, empty, empty)
-
-
-@arithmetic
-def _dot_bytes(query: Any, bytes_: Any) -> Any:
-    total = np.float32(0.0)
-    for j in range(len(query)):
-        total += query[j] * np.float32(bytes_[j])
-    return total
-
-
-@arithmetic
-def _scale_query(layout: VectorLayout, query: Any, out: Any) -> Any:
-    """Write the query in units of the rounding steps. Return the error of a score difference.
-
-    The error is an upper bound on the standard deviation. A score is a sum of independent rounding
-    errors, each with a variance of at most a quarter of the squared step. Two scores have twice
-    that variance.
-    """
-    shift, step = layout.int8.shift, layout.int8.step
-    total = 0.0  # in float64, where the square of a float32 cannot overflow or underflow
-    for j in range(len(query)):
-        out[j] = (query[j] - shift[j]) * step[j]
-        total += np.float64(out[j]) * np.float64(out[j])
-    return np.float32(np.sqrt(total / 2.0))
-
-
-@inlined
-def prefilter(layout: VectorLayout, query: Any, chosen: int, k: int, scratch: Scratch) -> int:
-    """Move the candidates that may be among the k nearest to the front of `touched`.
-
-    Return how many they are.
-    """
-    rounded, touched, near = layout.int8, scratch.touched, scratch.scores
-    if len(rounded.bytes) == 0 or chosen <= k:
-        return chosen
-    deviation = _scale_query(layout, query, scratch.centred)
-    for t in range(min(_AHEAD, chosen)):
-        fetch(rounded.bytes[touched[t]].ctypes.data, len(query))
-    for t in range(chosen):
-        if t + _AHEAD < chosen:
-            fetch(rounded.bytes[touched[t + _AHEAD]].ctypes.data, len(query))
-        near[t] = _dot_bytes(scratch.centred, rounded.bytes[touched[t]])
-        if layout.metric != DOT:
-            near[t] -= rounded.lengths[touched[t]]
-        scratch.order[t] = near[t]
-    cut = kth_largest(scratch.order[:chosen], k) - _DEVIATIONS * deviation
-    kept = 0
-    for t in range(chosen):
-        touched[kept] = touched[t]
-        kept += not near[t] < cut  # keeps NaN
-    return kept

@@ -1,4 +1,4 @@
-"""Arrays of the search kernels: the index (`VectorLayout`), the parameters, the scratch memory."""
+"""The arrays of a vector index as the kernels read them (`VectorLayout`), and their constants."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.memory import align
-from irli.engine.jit import kernel
-from irli.engine.simd import LANES, MOST, PANEL
+from irli._native import SearchPlan
+
+__all__ = [
+    "Codes",
+    "Int8Vectors",
+    "Projection",
+    "SearchPlan",
+    "VectorLayout",
+    "count_multiplications",
+]
 
 L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalized vectors
 PLAIN, COSINE, IP = 0, 1, 2  # a distance x becomes x, 1 + x or -x; COSINE normalizes the queries
 VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # the score that chooses the candidates
 
 MOST_CANDIDATES = 16_384  # that a code scan can choose
-BIN = 3  # a bin of the histogram holds 2 ** BIN different sums of codes
+LANES = 32  # items in a block of codes
+PANEL = 64  # columns of 8-bit weights that are summed together
+WORDS = 16  # codewords of a piece: as many as 4 bits can number
+ROWS = 2  # the rows of a block of codes are a multiple of this
 BLOCK = 8  # queries routed together, so that each weight is read once for all of them
 
 
@@ -83,17 +93,6 @@ class VectorLayout(NamedTuple):
         )
 
 
-class SearchPlan(NamedTuple):
-    """The parameters of a search, as kernels read them."""
-
-    k: int
-    probes: int  # buckets in each repetition, or 0 to probe by threshold
-    threshold: float  # the lowest log-probability of a probed bucket
-    min_votes: int
-    candidates: int  # the most exact distances to compute, or 0 for no limit
-    score: int  # VOTES, PROBABILITY, LOG_PROBABILITY or CODES
-
-
 def count_multiplications(
     project: NDArray[Any],
     rotation: NDArray[Any],
@@ -104,79 +103,3 @@ def count_multiplications(
     """Return the multiplications that score the buckets of all repetitions for one query."""
     scoring = int((np.diff(depths, prepend=0) * keeps).sum())
     return project.size + rotation.size + repetitions * scoring
-
-
-class Scratch(NamedTuple):
-    """The scratch memory in which one thread answers queries."""
-
-    rows: NDArray[np.float32]  # (block, d): the queries
-    centred: NDArray[np.float32]  # (d,)
-    query: NDArray[np.uint8]  # (block, d rounded up): queries as bytes
-    projected: NDArray[np.float32]  # (block, columns of the projection)
-    hidden: NDArray[np.float32]  # (block, G)
-    features: NDArray[np.float32]  # (block, F)
-    bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
-    sums: NDArray[np.int32]  # (block, columns rounded up)
-    alive: NDArray[np.int32]  # (B,): the buckets that are still considered
-    logits: NDArray[np.float32]  # (block, R, B): log-probabilities after routing
-    order: NDArray[np.float32]  # (max(B, N),): values to select from
-    probed: NDArray[np.int32]  # (R * B,): r * B + bucket
-    values: NDArray[np.float32]  # (R * B,): what each probed bucket adds to a score
-    stamp: NDArray[np.uint8]  # (N,): the number of the last query that found the item
-    votes: NDArray[np.int32]  # (N,)
-    scores: NDArray[np.float32]  # (N,)
-    touched: NDArray[np.int32]  # (N,): the items found for this query
-    clock: NDArray[np.uint8]  # (1,): the number of the query, 1 to 255: bytes stay in the cache
-    counts: NDArray[np.int64]  # (4,): buckets probed, items found, entries read, items chosen
-    coordinates: NDArray[np.float32]  # (1, p)
-    codeword_values: NDArray[np.float32]  # (M, 16): what each codeword adds to a score
-    table: NDArray[np.uint8]  # (2, M / 2, 32): the same in small integers (see `irli.engine.simd`)
-    lanes: NDArray[np.uint16]  # (32,): the sums of one block
-    bins: NDArray[np.int32]  # (bins,): the histogram of the sums
-    keys: NDArray[np.int64]  # (4 x most,): the sum and the item of each possible candidate
-
-
-def make_scratch(layout: VectorLayout) -> Scratch:
-    """Allocate the scratch arrays of one thread."""
-    repetitions, buckets = layout.bias.shape
-    items, dim = layout.vectors.shape
-    columns = len(layout.projection.step)
-    width = layout.shift.shape[1]
-    pieces, size, _ = layout.codes.codewords.shape
-    return Scratch(
-        rows=np.empty((BLOCK, dim), dtype=np.float32),
-        centred=np.zeros(dim, dtype=np.float32),
-        query=np.full((BLOCK, -(-dim // 4) * 4), 64, dtype=np.uint8),
-        projected=np.empty((BLOCK, columns), dtype=np.float32),
-        hidden=np.empty((BLOCK, width), dtype=np.float32),
-        features=np.empty((BLOCK, layout.rotation.shape[2]), dtype=np.float32),
-        bytes=np.zeros((BLOCK, -(-width // 4) * 4), dtype=np.uint8),
-        sums=np.empty((BLOCK, -(-max(buckets, columns) // PANEL) * PANEL), dtype=np.int32),
-        alive=np.empty(buckets, dtype=np.int32),
-        logits=np.empty((BLOCK, repetitions, buckets), dtype=np.float32),
-        order=np.empty(max(buckets, items), dtype=np.float32),
-        probed=np.empty(repetitions * buckets, dtype=np.int32),
-        values=np.empty(repetitions * buckets, dtype=np.float32),
-        stamp=np.zeros(items, dtype=np.uint8),
-        votes=np.empty(items, dtype=np.int32),
-        scores=np.empty(items, dtype=np.float32),
-        touched=np.empty(items, dtype=np.int32),
-        clock=np.zeros(1, dtype=np.uint8),
-        counts=np.zeros(4, dtype=np.int64),
-        coordinates=np.empty((1, pieces * size), dtype=np.float32),
-        codeword_values=np.empty((pieces, 16), dtype=np.float32),
-        table=align(np.zeros((2, pieces // 2, LANES), dtype=np.uint8)),
-        lanes=np.empty(LANES, dtype=np.uint16),
-        bins=np.empty((MOST * pieces >> BIN) + 2, dtype=np.int32),
-        keys=np.empty(4 * MOST_CANDIDATES if pieces else 0, dtype=np.int64),
-    )
-
-
-@kernel
-def next_query(scratch: Scratch) -> Any:
-    """Advance the clock and return the number of the next query."""
-    if scratch.clock[0] == 255:
-        scratch.stamp[:] = 0
-        scratch.clock[0] = 0
-    scratch.clock[0] += 1
-    return scratch.clock[0]
