@@ -125,5 +125,7 @@ class Turn {
 
 void bind_search(nb::module_& m);
 void bind_predict(nb::module_& m);
+void bind_dense(nb::module_& m);
+void bind_learning(nb::module_& m);
 
 }  // namespace irli

@@ -13,13 +13,20 @@ namespace irli {
 namespace {
 
 #include "dense.inl"
+#include "pq.inl"
 #include "search.inl"
 #include "predict.inl"
+#include "top_k.inl"
 
 constexpr Kernels kKernels = {
     kName,
     multiply_rows,
     normalize_rows,
+    find_top_k,
+    merge_best,
+    log_sum_exps,
+    find_codes,
+    improve_codes,
     search_block,
     run_stage,
     count_votes,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arrays.h"
+#include "check_layout.h"
 #include "cpu.h"
 #include "scratch.h"
 
@@ -18,15 +19,6 @@ LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score
           by_margin, by_score, threshold};
 }
 
-// Throw unless `ends` (count) ascends from 0 or more to at most `size`.
-void check_ends(const char* name, const int64_t* ends, int64_t count, int64_t size) {
-  bool good = ends[0] >= 0 && ends[count - 1] <= size;
-  for (int64_t i = 1; i < count; ++i) good &= ends[i - 1] <= ends[i];
-  if (!good)
-    throw std::invalid_argument(std::string("The array '") + name +
-                                "' must ascend, within the array that it divides.");
-}
-
 // Read the arrays of a `LabelLayout` in Python, and check the numbers that kernels use as places.
 LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   Fields fields(object);
@@ -39,8 +31,6 @@ LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   const int64_t G = layout.width = project[2], L = layout.labels = prior[0];
   const int64_t R = layout.repetitions = bias[0], B = layout.buckets = bias[1];
   const int64_t D = layout.features = starts[0] - 1;
-  if ((T != 1 && T != R) || R < 1 || B < 1 || D < 0)
-    throw std::invalid_argument("A LabelLayout must have one trunk, or one for each repetition.");
   layout.project = fields.get<int8_t>("project", {T, d, G});
   layout.project_scale = fields.get<float>("project_scale", {T, d});
   layout.shift = fields.get<float>("shift", {T, G});
@@ -59,19 +49,7 @@ LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   layout.scale = fields.get<float>("scale", {D ? L : 0});
   layout.constant = fields.get<float>("constant", {D ? L : 0});
 
-  for (int64_t r = 0; r < R; ++r)
-    check_ends("offsets", layout.offsets + r * (B + 1), B + 1, entries);
-  check_ends("starts", layout.starts, D + 1, weights);
-  bool good = true;
-  for (int64_t e = 0; e < entries; ++e) good &= layout.entries[e] >= 0 && layout.entries[e] < L;
-  for (int64_t feature = 0; feature < D; ++feature) {
-    int64_t label = 0;
-    for (int64_t w = layout.starts[feature]; w < layout.starts[feature + 1]; ++w)
-      label += layout.gaps[w];
-    good &= label < L || layout.starts[feature] == layout.starts[feature + 1];
-  }
-  if (!good)
-    throw std::invalid_argument("The arrays 'items' and 'gaps' must hold labels of the index.");
+  check_layout(layout, entries, weights);
   held = fields.take();
   return layout;
 }
@@ -92,16 +70,8 @@ class Rows {
   // Throw unless the rows from `first` to `last` are well-formed. This reads little compared to a
   // prediction, so that nothing before it has to be trusted.
   void check(int64_t first, int64_t last) const {
-    const int64_t* indptr = indptr_.data();
     const int64_t size = static_cast<int64_t>(std::min(indices_.shape(0), data_.shape(0)));
-    bool good = indptr[first] >= 0 && indptr[last] <= size;
-    for (int64_t row = first; row < last; ++row) good &= indptr[row] <= indptr[row + 1];
-    if (good) {
-      const uint64_t limit = static_cast<uint64_t>(dim_);
-      for (int64_t e = indptr[first]; e < indptr[last]; ++e)
-        good &= static_cast<uint32_t>(indices_.data()[e]) < limit;
-    }
-    if (!good)
+    if (!check_rows(get(), first, last, size, dim_))
       throw std::invalid_argument(std::string("The rows '") + name_ + "' must be well-formed: " +
                                   "ascending indptr, and indices below " + std::to_string(dim_) +
                                   ".");

@@ -13,6 +13,7 @@ constexpr int64_t kWords = 16;   // codewords of a piece: as many as 4 bits can 
 constexpr int64_t kMost = 127;   // the largest value in the table of a query
 constexpr int64_t kBin = 3;      // a bin of the histogram holds 2^kBin different sums of codes
 constexpr int64_t kMostCandidates = 16384;  // that a scan of codes can choose
+constexpr int64_t kMostLargest = 256;  // scores of a row that a top-k can find
 
 enum Metric : int64_t { kL2 = 0, kDot = 1 };
 // A distance x becomes x, 1 + x or -x. COSINE normalizes the queries, too.

@@ -17,4 +17,6 @@ NB_MODULE(_native, m) {
   kernels();  // chooses the back-end, so that a wrong IRLI_SIMD fails at import
   bind_search(m);
   bind_predict(m);
+  bind_dense(m);
+  bind_learning(m);
 }

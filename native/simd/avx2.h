@@ -74,6 +74,13 @@ inline int64_t count_reaching(const float* values, int64_t times, float cut) {
   return found;
 }
 
+inline float largest(const Floats& a) {
+  const __m256 eight = _mm256_max_ps(a.low, a.high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 inline float sum(const Floats& a) {
   const __m256 eight = _mm256_add_ps(a.low, a.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -97,6 +97,10 @@ inline int64_t count_reaching(const float* values, int64_t times, float cut) {
   return 16 * times - vaddlvq_u32(vaddq_u32(below[0], below[1]));
 }
 
+inline float largest(const Floats& a) {
+  return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.part[0], a.part[1]), vmaxq_f32(a.part[2], a.part[3])));
+}
+
 inline float sum(const Floats& a) {
   const float32x4_t four = vaddq_f32(vaddq_f32(a.part[0], a.part[2]),
                                      vaddq_f32(a.part[1], a.part[3]));

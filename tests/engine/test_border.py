@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,14 @@ from irli.engine.router import Router
 from irli.engine.vector_layout import CODES, L2, PLAIN, VectorLayout
 
 DIM, N, B, R = 6, 80, 12, 2
-REFUSED = (TypeError, ValueError)
+
+
+def refuses(act: Callable[[], Any]) -> bool:
+    try:
+        act()
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
@@ -115,10 +123,12 @@ EACH = [(call, name) for call, (_, names) in CALLS.items() for name in names]
 def test_arrays_are_never_converted(call: str, name: str) -> None:
     ask, good = getattr(VectorSearcher(index()), call), CALLS[call][0]()
     ask(**good)
-    for clothes, array in wrong(good[name]).items():
-        with pytest.raises(REFUSED):
-            ask(**{**good, name: array})
-            pytest.fail(f"took {name} as {clothes}")
+    taken = [
+        clothes
+        for clothes, array in wrong(good[name]).items()
+        if not refuses(lambda array=array: ask(**{**good, name: array}))
+    ]
+    assert taken == []
     ask(**good)
 
 
@@ -297,10 +307,7 @@ def fields(form: str) -> list[str]:
 def replaced(layout: VectorLayout, name: str, change: Any) -> VectorLayout:
     outer, _, inner = name.partition(".")
     part = getattr(layout, outer)
-    if inner:
-        part = part._replace(**{inner: change(getattr(part, inner))})
-    else:
-        part = change(part)
+    part = part._replace(**{inner: change(getattr(part, inner))}) if inner else change(part)
     return layout._replace(**{outer: part})
 
 
@@ -325,13 +332,10 @@ def test_layouts_with_a_wrong_array_are_refused(form: str, change: str) -> None:
     VectorSearcher(layout)
     for name in fields(form):
         changed = replaced(layout, name, CHANGES[change])
+        # A single number is contiguous, whatever its strides.
         one_stage = change == "strided" and name in ("depths", "keeps") and form != "cascade"
-        if (name, change) in TAKEN or one_stage:
-            VectorSearcher(changed)
-        else:
-            with pytest.raises(REFUSED):
-                VectorSearcher(changed)
-                pytest.fail(f"took {name}")
+        fine = (name, change) in TAKEN or one_stage
+        assert refuses(lambda changed=changed: VectorSearcher(changed)) is not fine, name
 
 
 def test_mapped_layouts_are_searched(tmp_path: Path) -> None:

@@ -109,9 +109,7 @@ def check_counts(
 ) -> list[int]:
     """As many are chosen as there can be, each once; return all that could be chosen."""
     assert len(set(told.probed)) == len(told.probed)
-    parts = [
-        layout.items[layout.offsets[r, b] : layout.offsets[r, b + 1]] for r, b in told.probed
-    ]
+    parts = [layout.items[layout.offsets[r, b] : layout.offsets[r, b + 1]] for r, b in told.probed]
     assert told.read == sum(map(len, parts))
     there = {i for part in parts for i in part.tolist() if allowed is None or allowed[i]}
     assert set(told.candidates) <= there
@@ -351,4 +349,6 @@ def test_a_batch_is_scanned_like_single_queries() -> None:
     q = np.stack([query(seed) for seed in range(21)])
     found = search(VectorSearcher(layout), q, plan(probes=3))
     for i in range(21):
-        np.testing.assert_array_equal(found.items[i], check_scan(layout, plan(probes=3), q[i]).items)
+        np.testing.assert_array_equal(
+            found.items[i], check_scan(layout, plan(probes=3), q[i]).items
+        )

@@ -104,9 +104,7 @@ def test_back_ends_give_the_same_bits(dim: int, form: str, kind: str, metric: in
     # Rounding to bytes may go the other way where a feature lies between two steps.
     loose = form in ("int8", "projection")
     for one, other in zip(stages("plain", layout, q, p), best, strict=True):
-        np.testing.assert_allclose(
-            one.logits, other.logits, rtol=1e-5, atol=0.1 if loose else 1e-4
-        )
+        np.testing.assert_allclose(one.logits, other.logits, rtol=1e-5, atol=0.1 if loose else 1e-4)
         if set(one.candidates) == set(other.candidates):
             np.testing.assert_array_equal(one.items, other.items)
             np.testing.assert_array_equal(one.votes, other.votes)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import check_bool, check_int, check_keywords
-from irli.base.folder import LABELS, Folder, write_folder
+from irli.base.folder import LABELS, Folder, reading, write_folder
 from irli.base.index import SavedIndex
 from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
@@ -394,7 +394,8 @@ class LabelIndex(SavedIndex):
         """Return the index that a folder in memory holds."""
         contents = unpack_labels(folder)
         index = cls(contents.recipe, ranker=contents.want_ranker)
-        index._set(contents)
+        with reading():  # the native engine checks that no array points outside of another
+            index._set(contents)
         return index
 
 
