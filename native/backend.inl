@@ -7,21 +7,31 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "margins.h"
 #include "select.h"
 
 namespace irli {
 namespace {
 
 #include "dense.inl"
+#include "pq.inl"
 #include "search.inl"
+#include "predict.inl"
+#include "top_k.inl"
 
 constexpr Kernels kKernels = {
     kName,
     multiply_rows,
     normalize_rows,
+    find_top_k,
+    merge_best,
+    log_sum_exps,
+    find_codes,
+    improve_codes,
     search_block,
     run_stage,
     count_votes,
+    predict_block,
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "arrays.h"
+#include "check_layout.h"
 #include "cpu.h"
 #include "scratch.h"
 
@@ -24,7 +25,7 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
   return {k, probes, threshold, min_votes, candidates, static_cast<Score>(score)};
 }
 
-// Read the arrays of a `VectorLayout` in Python. Their contents were checked when it was made.
+// Read the arrays of a `VectorLayout` in Python, and check all that kernels rely on.
 VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   const auto hold = [&](Fields& fields) {
     for (nb::object& array : fields.take()) held.push_back(std::move(array));
@@ -87,8 +88,6 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   codes.size = codewords.at(1);
   if (codes.pieces) {
     const int64_t p = codes.pieces * codes.size;
-    if (columns && columns != R * G + p)
-      throw std::invalid_argument("The projection must have a column for each feature and code.");
     codes.rotation = coded.get<float>("rotation", {d, p});
     codes.shift = coded.get<float>("shift", {p});
     codes.codewords = coded.get<float>("codewords", {codes.pieces, codes.size, kWords});
@@ -108,6 +107,7 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
     layout.int8.lengths = rounded.get<float>("lengths", {layout.metric == kL2 ? n : 0});
   }
   hold(rounded);
+  check_layout(layout, Fields(object).shape("items")[0], Fields(codes_object).shape("blocks")[0]);
   return layout;
 }
 
@@ -149,20 +149,22 @@ class VectorSearcher {
     return first;
   }
 
-  // Search one query (d,). Return whether it is finite.
-  bool search_one(const Array<const float, nb::ndim<1>>& query, const SearchPlan& plan,
-                  const Ids& ids, int64_t form, const Array<float, nb::ndim<1>>& distances,
-                  const Array<int64_t, nb::ndim<1>>& items) {
-    if (static_cast<int64_t>(query.shape(0)) != layout_.dim ||
-        static_cast<int64_t>(distances.shape(0)) != plan.k ||
-        static_cast<int64_t>(items.shape(0)) != plan.k)
-      throw std::invalid_argument("The query or the answers have the wrong shape.");
+  // Search one query (d,). Return whether it could be: it must be contiguous, float32 and finite.
+  // `ids` (N) must be int64.
+  bool search_one(nb::handle query, const SearchPlan& plan, nb::handle ids, int64_t form,
+                  nb::handle distances, nb::handle items) {
+    const Row<const float> row(query);
+    if (!row.has(layout_.dim)) return false;
+    const Row<const int64_t> names(ids);
+    const Row<float> near(distances);
+    const Row<int64_t> found(items);
+    if (!names.has(layout_.items) || !near.has(plan.k) || !found.has(plan.k))
+      throw std::invalid_argument("The ids or the answers have the wrong type or shape.");
     check_plan(plan);
-    const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
     const Borrowed scratch(*this, plan.k);
-    return kernels_.search_block(layout_, plan, nullptr, names, static_cast<Form>(form),
-                                 query.data(), 1, scratch.get(), distances.data(), items.data());
+    return kernels_.search_block(layout_, plan, nullptr, names.data(), static_cast<Form>(form),
+                                 row.data(), 1, scratch.get(), near.data(), found.data());
   }
 
   // Run the stages of one prepared query (1, d) and report what each did.
@@ -277,8 +279,8 @@ void bind_search(nb::module_& m) {
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
            as_is("allowed").none(), as_is("ids").none(), nb::arg("form"), nb::arg("first"),
            nb::arg("last"), as_is("distances"), as_is("items"))
-      .def("search_one", &VectorSearcher::search_one, as_is("query"), nb::arg("plan"),
-           as_is("ids").none(), nb::arg("form"), as_is("distances"), as_is("items"))
+      .def("search_one", &VectorSearcher::search_one, nb::arg("query"), nb::arg("plan"),
+           nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"))
       .def("explain", &VectorSearcher::explain, as_is("query"), nb::arg("plan"),
            as_is("allowed").none());
 }

@@ -12,6 +12,17 @@ struct Kernels {
                         int64_t depth, int64_t width, const float* bias, float* out,
                         int64_t out_step);
   void (*normalize_rows)(const float* rows, int64_t count, int64_t dim, float* out);
+  // top_k.inl
+  void (*find_top_k)(const float* scores, int64_t rows, int64_t width, int64_t k, float* values,
+                     int64_t* columns);
+  void (*merge_best)(const float* scores, int64_t rows, int64_t width, int64_t first,
+                     const int64_t* skip, int64_t k, float* values, int64_t* ids);
+  void (*log_sum_exps)(const float* scores, int64_t rows, int64_t width, float* sums);
+  // pq.inl
+  void (*find_codes)(const float* x, int64_t count, const float* codewords, int64_t pieces,
+                     int64_t size, uint8_t* codes);
+  void (*improve_codes)(const float* x, const float* along, int64_t count, const float* codewords,
+                        int64_t pieces, int64_t size, float eta, uint8_t* codes);
   // search.inl
   bool (*search_block)(const VectorLayout&, const SearchPlan&, const uint8_t* allowed,
                        const int64_t* ids, Form, const float* queries, int64_t count, Scratch&,
@@ -19,6 +30,10 @@ struct Kernels {
   void (*run_stage)(Stage, const VectorLayout&, const SearchPlan&, const uint8_t* allowed,
                     const float* query, Scratch&, float* distances, int64_t* items);
   void (*count_votes)(const VectorLayout&, const uint8_t* allowed, Scratch&);
+  // predict.inl
+  void (*predict_block)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
+                        const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,
+                        float* scores, int64_t* labels);
 };
 
 // The table of one back-end, or null if this build does not have it.

@@ -39,6 +39,21 @@ inline uint32_t reaching(const Floats& a, float cut) {
   return _mm512_cmp_ps_mask(a.all, _mm512_set1_ps(cut), _CMP_NLT_UQ);
 }
 
+inline int64_t count_reaching(const float* values, int64_t times, float cut) {
+  int64_t found = 0;
+  for (int64_t j = 0; j < times; ++j)
+    found += __builtin_popcount(reaching(load(values + 16 * j), cut));
+  return found;
+}
+
+inline float largest(const Floats& a) {
+  const __m256 eight =
+      _mm256_max_ps(_mm512_castps512_ps256(a.all), _mm512_extractf32x8_ps(a.all, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 inline float sum(const Floats& a) {
   const __m256 eight =
       _mm256_add_ps(_mm512_castps512_ps256(a.all), _mm512_extractf32x8_ps(a.all, 1));

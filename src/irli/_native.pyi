@@ -1,6 +1,6 @@
 """The compiled kernels. Their sources are in `native/`."""
 
-from typing import Any, TypedDict, final
+from typing import Any, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class VectorSearcher:
         self,
         query: NDArray[np.float32],
         plan: SearchPlan,
-        ids: NDArray[np.int64] | None,
+        ids: NDArray[np.int64],
         form: int,
         distances: NDArray[np.float32],
         items: NDArray[np.int64],
@@ -76,3 +76,220 @@ class VectorSearcher:
     def explain(
         self, query: NDArray[np.float32], plan: SearchPlan, allowed: NDArray[np.bool_] | None
     ) -> Explained: ...
+
+# --- dense rows --------------------------------------------------------------------------------
+
+def multiply_rows(
+    rows: NDArray[np.float32],
+    matrix: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:
+    """Write rows (n, d) @ matrix (d, w) + bias (w,) to `out`."""
+
+def normalize_rows(rows: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Write the rows (n, d) scaled to unit length. A row that is not finite becomes NaN."""
+
+# --- learning ----------------------------------------------------------------------------------
+
+def rank_buckets(
+    items: NDArray[np.int64],
+    allowed: NDArray[np.bool_],
+    other_buckets: NDArray[np.int32],
+    other_suits: NDArray[np.float32],
+    held: NDArray[np.int32],
+    item_weight: NDArray[np.float32],
+    indptr: NDArray[Any],  # int32 or int64
+    queries: NDArray[Any],
+    weights: NDArray[np.float32],
+    best_buckets: NDArray[Any],  # uint16 or int32
+    best_chances: NDArray[np.float32],
+    factors: NDArray[np.float32],
+    ranking: NDArray[np.int32],
+    lead: NDArray[np.float32],
+) -> None: ...
+def place_least_loaded(
+    order: NDArray[np.int64],
+    best: NDArray[np.int32],
+    loads: NDArray[np.int64],
+    chosen: NDArray[np.int32],
+) -> None:
+    """Put each item, in this order, into the least loaded of its best buckets (section 3.2).
+
+    `best` (n, K) holds the best buckets, padded with -1. `loads` (B,) is updated. `chosen` (n,) is
+    written.
+    """
+
+def place_bounded(
+    order: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    best: NDArray[np.int32],
+    limit: int,
+    loads: NDArray[np.int64],
+    taken: NDArray[np.int32],
+    chosen: NDArray[np.int32],
+) -> None:
+    """Put each item, in this order, into its best bucket that has room.
+
+    The best buckets of item order[n] are best[rows[n]]. The bucket taken[item] is skipped. If no
+    bucket has room, chosen[item] is left as it is.
+    """
+
+def find_top_k(
+    scores: NDArray[np.float32], values: NDArray[np.float32], columns: NDArray[np.int64]
+) -> None: ...
+def merge_best(
+    scores: NDArray[np.float32],
+    first: int,
+    skip: NDArray[np.int64],
+    values: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> None:
+    """Merge the scores (n, width) of ids `first`, `first` + 1, ... into the best so far (n, k).
+
+    The id skip[i] is left out of row i. Of equal scores the smaller id is better.
+    """
+
+def log_sum_exps(scores: NDArray[np.float32], sums: NDArray[np.float32]) -> None: ...
+def find_codes(
+    x: NDArray[np.float32], codewords: NDArray[np.float32], codes: NDArray[np.uint8]
+) -> None:
+    """Write the nearest of the codewords (M, s, 16) of vectors (n, M s) to `codes` (n, M)."""
+
+def improve_codes(
+    x: NDArray[np.float32],
+    along: NDArray[np.float32],
+    codewords: NDArray[np.float32],
+    eta: float,
+    codes: NDArray[np.uint8],
+) -> None:
+    """Improve codes (n, M), piece by piece. An error along the vector counts `eta` times."""
+
+def improve_codewords(
+    x: NDArray[np.float32],
+    along: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    eta: float,
+    codewords: NDArray[np.float32],
+) -> None:
+    """Move the codewords (M, 16, s) to where the loss of their vectors is smallest."""
+
+def fill_blocks(
+    codes: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    items: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    blocks: NDArray[np.uint8],
+) -> None:
+    """Write codes (N, M) into blocks (blocks, M / 2, 32), bucket by bucket."""
+
+# --- label prediction --------------------------------------------------------------------------
+
+Csr: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+
+@final
+class LabelPlan:
+    def __init__(
+        self,
+        *,
+        k: int,
+        probes: int,
+        candidates: int,
+        score: int,
+        by_margin: float,
+        by_score: float,
+        threshold: float,
+    ) -> None: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def probes(self) -> int: ...
+    @property
+    def candidates(self) -> int: ...
+    @property
+    def score(self) -> int: ...
+    @property
+    def by_margin(self) -> float: ...
+    @property
+    def by_score(self) -> float: ...
+    @property
+    def threshold(self) -> float: ...
+
+@final
+class LabelPredictor:
+    def __init__(self, layout: Any) -> None: ...
+    def predict(
+        self,
+        routed: Csr,
+        ranked: Csr,
+        plan: LabelPlan,
+        first: int,
+        last: int,
+        scores: NDArray[np.float32],
+        labels: NDArray[np.int64],
+    ) -> int: ...
+
+# --- learning on labels ------------------------------------------------------------------------
+
+def train_classifiers(
+    first: int,
+    last: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    lengths: NDArray[np.float32],
+    usual: NDArray[np.float32],
+    positive_indptr: NDArray[np.int64],
+    positive_rows: NDArray[np.int32],
+    negative_indptr: NDArray[np.int64],
+    negative_rows: NDArray[np.int32],
+    cost: float,
+    importance: NDArray[np.float32],
+    prune: float,
+    bias: NDArray[np.float32],
+    seed: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]: ...
+def pack_weights(
+    indptr: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    data: NDArray[np.float32],
+    label_count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[np.int8], NDArray[np.float32]]: ...
+def compute_margins(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    gaps: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    scale: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    found: NDArray[np.int64],
+    margins: NDArray[np.float32],
+) -> None: ...
+def vote_near_rows(
+    first: int,
+    last: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    known: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    values: NDArray[np.float32],
+    label_starts: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    label_count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]: ...
+
+ParsedArrays: TypeAlias = tuple[
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.float32],
+]
+
+def parse_xmc(
+    text: bytes, labelled: bool, n: int, n_columns: int, n_labels: int
+) -> tuple[int, int, ParsedArrays]: ...

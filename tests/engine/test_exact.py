@@ -8,7 +8,7 @@ from planted import clusters, exact_distances, nearness
 
 from irli.engine import exact as neighbors
 from irli.engine.exact import exact_neighbors
-from irli.engine.simd import LANES
+from irli.engine.vector_layout import LANES
 
 
 def normalised(x: np.ndarray) -> np.ndarray:

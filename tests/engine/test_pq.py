@@ -17,8 +17,7 @@ from irli.engine.pq import (
     most_pieces,
     no_codes,
 )
-from irli.engine.simd import LANES, WORDS
-from irli.engine.vector_layout import Codes
+from irli.engine.vector_layout import LANES, WORDS, Codes
 
 
 def gauss(n: int, dim: int, seed: int = 0) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
-"""Kernel of label affinity: rank the buckets of each item by the router scores of its queries.
+"""Rank the buckets of each item by the router scores of its queries (native/affinity.cpp).
 
-`irli.learning.affinity` computes the scores and calls the kernel.
+`irli.learning.affinity` computes the scores.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.jit import inner, kernel
-from irli.engine.select import kth_largest
-
-_LEAST_AFFINITY = np.float32(1e-15)  # of a bucket that is among the best of any query of the item
-_LEAST_SUIT = np.float32(1e-20)  # keeps products out of the denormal numbers, which are slow
+from irli import _native
 
 
 class BestBuckets(NamedTuple):
     """The best buckets of each query by its router score f, and the chance that each is probed."""
 
-    buckets: NDArray[Any]  # (queries, kept)
+    buckets: NDArray[Any]  # (queries, kept): uint16 or int32
     chances: NDArray[np.float32]  # (queries, kept)
     factors: NDArray[np.float32]  # (B,): each chance is multiplied by the factor of its bucket
 
@@ -28,7 +24,7 @@ class BestBuckets(NamedTuple):
 class Wanting(NamedTuple):
     """The queries to which each item is relevant, as a CSR of shape (N, queries)."""
 
-    indptr: NDArray[Any]
+    indptr: NDArray[Any]  # int32 or int64, and `queries` the same
     queries: NDArray[Any]
     weights: NDArray[np.float32]
 
@@ -40,104 +36,59 @@ class Others(NamedTuple):
     suits: NDArray[np.float32]  # (n, count): the score, relative to that of the best bucket
 
 
-@inner
-def _add_scores(
-    affinity: Any, touched: Any, count: int, held: int, weight: Any, best: BestBuckets, query: int
-) -> int:
-    """Add the scores of one query, weighted by the chance that it misses the item in `held`."""
-    buckets, chances = best.buckets[query], best.chances[query]
-    for t in range(len(buckets)):
-        if buckets[t] == held:
-            weight *= 1 - chances[t]
-            break
-    for t in range(len(buckets)):
-        if affinity[buckets[t]] == 0:
-            touched[count] = buckets[t]
-            count += 1
-        affinity[buckets[t]] += weight * chances[t] * best.factors[buckets[t]] + _LEAST_AFFINITY
-    return count
-
-
-@inner
-def _drop_forbidden(affinity: Any, touched: Any, count: int, allowed: Any) -> int:
-    """Drop the touched buckets that are not allowed. Return how many are left."""
-    left = 0
-    for t in range(count):
-        bucket = touched[t]
-        if allowed[bucket]:
-            touched[left] = bucket
-            left += 1
-        else:
-            affinity[bucket] = 0
-    return left
-
-
-@kernel
 def rank_buckets(
-    items: Any,
-    allowed: Any,
+    items: NDArray[np.int64],
+    allowed: NDArray[np.bool_],
     others: Others,
-    held: Any,
-    item_weight: Any,
+    held: NDArray[np.int32],
+    item_weight: NDArray[np.float32],
     wanting: Wanting,
     best: BestBuckets,
-    ranking: Any,
-    lead: Any,
+    ranking: NDArray[np.int32],
+    lead: NDArray[np.float32],
 ) -> None:
     """Rank the buckets of each item: first the best ones of its queries, then the `others`.
 
     Parameters
     ----------
-    items : int array of shape (n,)
+    items : int64 array of shape (n,)
     allowed : bool array of shape (B,)
-        The buckets that may be ranked.
-    held : int array of shape (N,)
+        The buckets of the queries that may be ranked. The `others` must all be allowed.
+    held : int32 array of shape (N,)
         The bucket that already holds the item, or -1. Queries that find the item there count less.
-    item_weight : float array of shape (N,)
+    item_weight : float32 array of shape (N,)
         The weight of the item itself as a query. 0 where items are not queries.
-    ranking : int array of shape (n, count)
+    ranking : int32 array of shape (n, count)
         Written: the best buckets, best first, padded with -1.
-    lead : float array of shape (n,)
+    lead : float32 array of shape (n,)
         Written: best minus second-best affinity.
+
+    Examples
+    --------
+    >>> buckets, chances = np.array([[2, 0]], dtype="u2"), np.array([[0.7, 0.2]], dtype="f4")
+    >>> best = BestBuckets(buckets, chances, factors=np.ones(3, dtype="f4"))
+    >>> wanting = Wanting(np.array([0, 1]), np.array([0]), np.ones(1, dtype="f4"))
+    >>> nothing = Others(np.empty((0, 0), dtype="i4"), np.empty((0, 0), dtype="f4"))
+    >>> ranking, lead = np.empty((1, 3), dtype="i4"), np.empty(1, dtype="f4")
+    >>> held, weight = np.array([-1], dtype="i4"), np.zeros(1, dtype="f4")
+    >>> allowed = np.ones(3, dtype=bool)
+    >>> rank_buckets(np.array([0]), allowed, nothing, held, weight, wanting, best, ranking, lead)
+    >>> ranking
+    array([[ 2,  0, -1]], dtype=int32)
     """
-    affinity = np.zeros(len(allowed), dtype=np.float32)
-    touched = np.arange(len(allowed)).astype(np.int32)
-    wanted = ranking.shape[1]
-    value, scores = np.empty(wanted, dtype=np.float32), np.empty(len(allowed), dtype=np.float32)
-    for row in range(len(items)):
-        item = items[row]
-        count = 0
-        if item_weight[item] > 0:
-            weight = item_weight[item]
-            count = _add_scores(affinity, touched, count, held[item], weight, best, item)
-        for e in range(wanting.indptr[item], wanting.indptr[item + 1]):
-            weight = wanting.weights[e]
-            query = wanting.queries[e]
-            count = _add_scores(affinity, touched, count, held[item], weight, best, query)
-        count = _drop_forbidden(affinity, touched, count, allowed)
-        if len(others.buckets) > 0:
-            for j in range(others.buckets.shape[1]):
-                bucket = others.buckets[row, j]
-                if affinity[bucket] == 0:
-                    affinity[bucket] = max(others.suits[row, j], _LEAST_SUIT) * _LEAST_AFFINITY
-                    touched[count] = bucket
-                    count += 1
-        value[:] = -1
-        ranking[row] = -1
-        bound, equal, found = np.float32(-1.0), 0, 0
-        if count > wanted:
-            for t in range(count):
-                scores[t] = affinity[touched[t]]
-            bound = kth_largest(scores[:count], wanted)
-            equal = (scores[:wanted] == bound).sum()  # ties with the bound that are kept
-        for t in range(count):
-            bucket = touched[t]
-            score = affinity[bucket]
-            affinity[bucket] = 0
-            if score > bound or (score == bound and equal > 0):
-                equal -= score == bound
-                value[found], ranking[row, found] = score, bucket
-                found += 1
-        order = np.argsort(-value[:found], kind="mergesort")
-        value[:found], ranking[row, :found] = value[order], ranking[row, order]
-        lead[row] = value[0] - value[min(1, wanted - 1)]
+    _native.rank_buckets(
+        items,
+        allowed,
+        others.buckets,
+        others.suits,
+        held,
+        item_weight,
+        wanting.indptr,
+        wanting.queries,
+        wanting.weights,
+        best.buckets,
+        best.chances,
+        best.factors,
+        ranking,
+        lead,
+    )

@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from irli import _native
 from irli.base.checks import check_int
 from irli.base.progress import Progress, track
 from irli.base.threads import run_all, thread_count
-from irli.engine.jit import kernel
-from irli.engine.select import insert_best
-from irli.engine.simd import LANES, lowest_bit, reaching
 
 # The size of a tile. Its scores stay in the cache between the product and the selection.
-_QUERIES, _ITEMS = 512, 64 * LANES
-_BIT = np.uint32(1)
+_QUERIES, _ITEMS = 512, 2048
 
 
 def exact_neighbors(
@@ -57,9 +54,10 @@ def exact_neighbors(
            [0],
            [1]])
     """
-    found = np.full((len(queries), check_int("k", k, at_least=1)), -1)
+    found = np.full((len(queries), check_int("k", k, at_least=1)), -1, dtype=np.int64)
     if rows is None:
-        rows = np.full(len(queries), -1)
+        rows = np.full(len(queries), -1, dtype=np.int64)
+    rows = np.ascontiguousarray(rows, dtype=np.int64)
     offset = np.zeros(len(base), dtype=np.float32)
     if metric == "l2":  # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2
         np.einsum("ij,ij->i", base, base, out=offset)
@@ -79,31 +77,16 @@ def exact_neighbors(
 def _search_tiles(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
     """Fill `found` with the nearest rows for a block of queries, one tile of the base at a time."""
     count, dim = queries.shape
-    width = max(LANES, min(_ITEMS, -(-len(base) // LANES) * LANES))
+    width = min(_ITEMS, len(base))
     block = np.ones((count, dim + 1), dtype=np.float32)  # the last column adds the offset
     block[:, :dim] = queries
     tile = np.zeros((width, dim + 1), dtype=np.float32)
     scores = np.empty((count, width), dtype=np.float32)
     value = np.full(found.shape, -np.inf, dtype=np.float32)
-    for low in range(0, len(base), width):
+    for low in range(0, len(base), _ITEMS):
         part = base[low : low + width]
         tile[: len(part), :dim] = part
         tile[: len(part), dim] = offset[low : low + width]
         tile[len(part) :, dim] = -np.inf
         np.matmul(block, tile.T, out=scores)
-        _keep_best(scores, low, skip, value, found)
-
-
-@kernel
-def _keep_best(scores: Any, low: int, skip: Any, value: Any, found: Any) -> None:
-    """Merge the largest scores of each row into the best so far. The smaller column wins ties."""
-    count = found.shape[1]
-    for row in range(len(scores)):
-        address = scores.ctypes.data + row * scores.strides[0]
-        for start in range(0, scores.shape[1], LANES):
-            bits = reaching(address + 4 * start, value[row, count - 1])
-            while bits != 0:
-                column = low + np.int64(start + lowest_bit(bits))
-                bits &= bits - _BIT
-                if column != skip[row]:
-                    insert_best(value[row], found[row], count, scores[row, column - low], column)
+        _native.merge_best(scores, low, skip, value, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.dense import normalize_rows
+from irli import _native
 from irli.engine.vector_layout import COSINE, DOT, IP, L2, PLAIN
 
 # The distance that a kernel computes. Cosine is the inner product of vectors of unit length.
@@ -19,6 +19,8 @@ _BLOCK = 65_536  # rows normalized at a time
 def prepare_vectors(vectors: NDArray[np.float32], metric: str) -> NDArray[np.float32]:
     """Return vectors (n, d) as an index stores them: scaled to unit length for cosine.
 
+    Rows of zeros stay zeros. A row that is not finite becomes NaN.
+
     Examples
     --------
     >>> prepare_vectors(np.array([[3.0, 4.0]], dtype="f4"), "cosine")
@@ -28,5 +30,6 @@ def prepare_vectors(vectors: NDArray[np.float32], metric: str) -> NDArray[np.flo
         return vectors
     unit = np.empty(vectors.shape, dtype=np.float32)
     for start in range(0, len(vectors), _BLOCK):
-        normalize_rows(np.asarray(vectors[start : start + _BLOCK]), unit[start : start + _BLOCK])
+        part = slice(start, start + _BLOCK)
+        _native.normalize_rows(np.ascontiguousarray(vectors[part], dtype=np.float32), unit[part])
     return unit

@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli import _native
 from irli.base.memory import empty_at_line, release_pages
-from irli.engine.jit import arithmetic, kernel
-from irli.engine.simd import LANES, ROWS, WORDS
-from irli.engine.vector_layout import Codes
+from irli.engine.vector_layout import LANES, ROWS, WORDS, Codes
 
 _ITERATIONS = 8
-_PASSES = 3  # over the pieces of a vector, because the best code of one depends on the others
 SAMPLE = 32_768  # vectors that codewords are learned from
 _BLOCK = 16_384  # vectors encoded at a time
 _TINY = 1e-30  # the smallest unit of vectors
@@ -44,13 +42,15 @@ class Codebook(NamedTuple):
 
     def encode(self, vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Return the codes (n, M) of vectors (n, d), each below 16."""
-        codes = np.zeros((len(vectors), len(self.codewords)), dtype=np.uint8)
+        codes = np.empty((len(vectors), len(self.codewords)), dtype=np.uint8)
+        codewords = _lay_in_lanes(self.codewords)
         for low in range(0, len(vectors), _BLOCK):
-            block = np.asarray(vectors[low : low + _BLOCK])
-            along = self._compute_directions(block)
-            _assign_codes(
-                self.coordinates(block), along, self.codewords, self.eta, codes[low : low + _BLOCK]
-            )
+            block, part = np.asarray(vectors[low : low + _BLOCK]), codes[low : low + _BLOCK]
+            coordinates = self.coordinates(block)
+            _native.find_codes(coordinates, codewords, part)
+            if self.eta > 1:
+                along = self._compute_directions(block)
+                _native.improve_codes(coordinates, along, codewords, self.eta, part)
             release_pages(vectors)
         return codes
 
@@ -150,7 +150,7 @@ def encode_items(
     return Codes(
         rotation=book.rotation,
         shift=shift.astype(np.float32),
-        codewords=np.ascontiguousarray(codewords.transpose(0, 2, 1), dtype=np.float32),
+        codewords=_lay_in_lanes(codewords),
         bias=bias,
         blocks=blocks,
         offsets=starts,
@@ -190,13 +190,21 @@ def learn_codebook(
         first = rng.choice(len(sample), size=WORDS, replace=len(sample) < WORDS)
         codewords[m] = coordinates[first, m * size : (m + 1) * size]
     along = book._compute_directions(sample)
-    codes = np.zeros((len(sample), pieces), dtype=np.uint8)
-    _assign_codes(coordinates, along, codewords, 1.0, codes)
+    codes = np.empty((len(sample), pieces), dtype=np.uint8)
+    _native.find_codes(coordinates, _lay_in_lanes(codewords), codes)
     for iteration in range(_ITERATIONS):
         weight = 1.0 if iteration < 2 else eta  # start with the plain error
-        _improve_codewords(coordinates, along, codes, weight, codewords)
-        _improve_codes(coordinates, along, codewords, weight, codes)
+        _native.improve_codewords(coordinates, along, codes, weight, codewords)
+        if weight > 1:
+            _native.improve_codes(coordinates, along, _lay_in_lanes(codewords), weight, codes)
+        else:
+            _native.find_codes(coordinates, _lay_in_lanes(codewords), codes)
     return book
+
+
+def _lay_in_lanes(codewords: NDArray[Any]) -> NDArray[np.float32]:
+    """Return codewords (M, 16, s) as kernels read them: (M, s, 16)."""
+    return np.ascontiguousarray(codewords.transpose(0, 2, 1), dtype=np.float32)
 
 
 def _make_rotation(
@@ -216,100 +224,6 @@ def _make_rotation(
     return rotation
 
 
-@arithmetic
-def _assign_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -> None:
-    """Choose codes from scratch: the nearest codewords, then improved by `_improve_codes`."""
-    pieces, count, size = codewords.shape
-    for i in range(len(x)):
-        for m in range(pieces):
-            best = np.float32(np.inf)
-            for j in range(count):
-                error = np.float32(0.0)
-                for t in range(size):
-                    gap = x[i, m * size + t] - codewords[m, j, t]
-                    error += gap * gap
-                if error < best:
-                    best = error
-                    codes[i, m] = j
-    if eta > 1.0:
-        _improve_codes(x, along, codewords, eta, codes)
-
-
-@arithmetic
-def _improve_codes(x: Any, along: Any, codewords: Any, eta: float, codes: Any) -> None:
-    """Improve codes piece by piece. `total` is the error along the vector over all pieces."""
-    pieces, count, size = codewords.shape
-    rounds = _PASSES if eta > 1.0 else 1
-    for i in range(len(x)):
-        total = np.float32(0.0)
-        for m in range(pieces):
-            for t in range(size):
-                p = m * size + t
-                total += along[i, p] * (x[i, p] - codewords[m, codes[i, m], t])
-        for _ in range(rounds):
-            for m in range(pieces):
-                mine = np.float32(0.0)
-                for t in range(size):
-                    p = m * size + t
-                    mine += along[i, p] * (x[i, p] - codewords[m, codes[i, m], t])
-                others = total - mine
-                best = np.float32(np.inf)
-                for j in range(count):
-                    error = np.float32(0.0)
-                    here = np.float32(0.0)
-                    for t in range(size):
-                        p = m * size + t
-                        gap = x[i, p] - codewords[m, j, t]
-                        error += gap * gap
-                        here += along[i, p] * gap
-                    error += np.float32(eta - 1.0) * (others + here) * (others + here)
-                    if error < best:
-                        best = error
-                        codes[i, m] = j
-                        mine = here
-                total = others + mine
-
-
-@kernel
-def _improve_codewords(x: Any, along: Any, codes: Any, eta: float, codewords: Any) -> None:
-    """Move the codewords of each piece to where the loss of their vectors is smallest."""
-    pieces, count, size = codewords.shape
-    total = np.zeros(len(x))
-    for i in range(len(x)):
-        for m in range(pieces):
-            for t in range(size):
-                p = m * size + t
-                total[i] += along[i, p] * (x[i, p] - codewords[m, codes[i, m], t])
-    for m in range(pieces):
-        left = np.zeros((count, size, size))
-        right = np.zeros((count, size))
-        members = np.zeros(count, dtype=np.int64)
-        for i in range(len(x)):
-            j = codes[i, m]
-            members[j] += 1
-            others = total[i]
-            target = 0.0
-            for t in range(size):
-                p = m * size + t
-                others -= along[i, p] * (x[i, p] - codewords[m, j, t])
-                target += along[i, p] * x[i, p]
-            target += others
-            for t in range(size):
-                p = m * size + t
-                right[j, t] += x[i, p] + (eta - 1.0) * target * along[i, p]
-                for s in range(size):
-                    left[j, t, s] += (eta - 1.0) * along[i, p] * along[i, m * size + s]
-                left[j, t, t] += 1.0
-        before = codewords[m].copy()
-        for j in range(count):
-            if members[j] > 0:
-                codewords[m, j] = np.linalg.solve(left[j], right[j]).astype(np.float32)
-        for i in range(len(x)):
-            j = codes[i, m]
-            for t in range(size):
-                total[i] += along[i, m * size + t] * (before[j, t] - codewords[m, j, t])
-
-
 def _pack_blocks(
     codes: NDArray[np.uint8], offsets: NDArray[np.int64], items: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -323,21 +237,5 @@ def _pack_blocks(
     shape = int(ends[-1, -1]), codes.shape[1] // 2, LANES
     blocks = empty_at_line(shape, np.dtype(np.uint8))
     blocks[...] = 0
-    _fill_blocks(codes, offsets, items, starts, blocks)
+    _native.fill_blocks(codes, offsets, items, starts, blocks)
     return blocks, starts
-
-
-@kernel
-def _fill_blocks(codes: Any, offsets: Any, items: Any, starts: Any, blocks: Any) -> None:
-    """Write the codes into the blocks (see `irli.engine.simd` for their layout)."""
-    repetitions, buckets = offsets.shape[0], offsets.shape[1] - 1
-    rows = blocks.shape[1]
-    for r in range(repetitions):
-        for b in range(buckets):
-            for e in range(offsets[r, b], offsets[r, b + 1]):
-                place = e - offsets[r, b]
-                block, lane = starts[r, b] + place // LANES, place % LANES
-                byte = 2 * (lane % 16) + lane // 16
-                for row in range(rows):
-                    low, high = codes[items[e], 2 * row], codes[items[e], 2 * row + 1]
-                    blocks[block, row, byte] = low | (high << 4)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.placement import place_bounded, place_least_loaded
+from irli._native import place_bounded, place_least_loaded
 
 _BLOCK = 4096  # items whose choices are full that are placed at a time
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.dense import multiply
+from irli import _native
 
 _PIVOTS = 64  # queries around which the others are grouped
 _TINY = np.float32(1e-30)  # smallest norm to divide by
@@ -35,7 +35,8 @@ def order_batch(queries: NDArray[np.float32], angle: bool = False) -> NDArray[np
         pivots = np.ascontiguousarray(points[:: -(-len(points) // _PIVOTS)].T)
         scores = np.empty((len(points), pivots.shape[1]), dtype=np.float32)
         offset = -np.square(pivots).sum(axis=0) / 2
-        multiply(points, pivots, offset, scores)  # the nearest pivot has the largest score
+        # The nearest pivot has the largest score.
+        _native.multiply_rows(points, pivots, offset, scores)
         place = _chain_pivots(pivots.T @ pivots + offset)
     return np.argsort(place[scores.argmax(axis=1)], kind="stable")
 

@@ -68,7 +68,6 @@ class Searcher:
         }
         self.layout = layout = VectorLayout(**fields)
         self._native = VectorSearcher(layout)
-        self._shape = layout.vectors.shape[1:]
         self._large = layout.vectors.nbytes > _CACHE
 
     def search(
@@ -121,22 +120,17 @@ class Searcher:
         return distances, items
 
     def search_one(
-        self, query: NDArray[np.float32], plan: SearchPlan, ids: NDArray[np.int64], form: int
+        self, query: NDArray[Any], plan: SearchPlan, ids: NDArray[np.int64], form: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-        """Return distances and ids (k,) for one query (d,), or None if it is not finite."""
-        distances = np.empty(plan.k, dtype=np.float32)
-        items = np.empty(plan.k, dtype=np.int64)
-        finite = self._native.search_one(query, plan, ids, form, distances, items)
-        return (distances, items) if finite else None
+        """Return distances and ids (k,) for one query, or None if it needs to be converted.
 
-    def is_plain_query(self, query: Any) -> bool:
-        """Whether `query` is a single query that needs no conversion."""
-        return (
-            type(query) is np.ndarray
-            and query.dtype == np.float32
-            and query.shape == self._shape
-            and query.flags.c_contiguous
-        )
+        It must be contiguous float32 of shape (d,) and finite.
+        """
+        k = plan.k
+        distances, items = np.empty(k, np.float32), np.empty(k, np.int64)
+        if self._native.search_one(query, plan, ids, form, distances, items):
+            return distances, items
+        return None
 
     def explain(
         self,
