@@ -1,13 +1,12 @@
 """Vector search: python benchmarks/vectors.py NAME...
 
-    compare        recall10@10 against queries per second, beside other libraries
-    report         only the tables and plots of what `compare` has measured so far
-    work           work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
-    first-answer   how soon a fresh process answers
-    threads        what a second thread gains
-    latency        p50 and p99 of single queries on skewed data, beside FAISS IVFFlat
-    concurrent     single queries from four threads at once
-    scale          a million items or more, beside FAISS HNSW
+    compare      recall10@10 against queries per second, beside other libraries
+    report       only the tables and plots of what `compare` has measured so far
+    work         work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
+    threads      what a second thread gains
+    latency      p50 and p99 of single queries on skewed data, beside FAISS IVFFlat
+    concurrent   single queries from four threads at once
+    scale        a million items or more, beside FAISS HNSW
 
 `compare` builds every index in a fresh process, and measures it in others. What is finished is not
 repeated; our own measurements are, once the source of irli has changed. The other libraries need an
@@ -19,14 +18,13 @@ from __future__ import annotations
 from bench.commands import make_parser, run
 from bench.vectors.compare import ALL, compare, report
 from bench.vectors.serving import concurrent, latency, scale
-from bench.vectors.startup import first_answer, threads
+from bench.vectors.threads import threads
 from bench.vectors.work import work
 
 BENCHMARKS = {
     "compare": compare,
     "report": report,
     "work": work,
-    "first-answer": first_answer,
     "threads": threads,
     "latency": latency,
     "concurrent": concurrent,

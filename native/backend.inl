@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "margins.h"
 #include "select.h"
 
 namespace irli {
@@ -15,6 +16,7 @@ namespace {
 #include "dense.inl"
 #include "pq.inl"
 #include "search.inl"
+#include "predict.inl"
 #include "top_k.inl"
 
 constexpr Kernels kKernels = {
@@ -29,6 +31,7 @@ constexpr Kernels kKernels = {
     search_block,
     run_stage,
     count_votes,
+    predict_block,
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "arrays.h"
+#include "check_layout.h"
 #include "cpu.h"
 #include "scratch.h"
 
@@ -24,7 +25,7 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
   return {k, probes, threshold, min_votes, candidates, static_cast<Score>(score)};
 }
 
-// Read the arrays of a `VectorLayout` in Python. Their contents were checked when it was made.
+// Read the arrays of a `VectorLayout` in Python, and check all that kernels rely on.
 VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   const auto hold = [&](Fields& fields) {
     for (nb::object& array : fields.take()) held.push_back(std::move(array));
@@ -87,8 +88,6 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   codes.size = codewords.at(1);
   if (codes.pieces) {
     const int64_t p = codes.pieces * codes.size;
-    if (columns && columns != R * G + p)
-      throw std::invalid_argument("The projection must have a column for each feature and code.");
     codes.rotation = coded.get<float>("rotation", {d, p});
     codes.shift = coded.get<float>("shift", {p});
     codes.codewords = coded.get<float>("codewords", {codes.pieces, codes.size, kWords});
@@ -108,6 +107,7 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
     layout.int8.lengths = rounded.get<float>("lengths", {layout.metric == kL2 ? n : 0});
   }
   hold(rounded);
+  check_layout(layout, Fields(object).shape("items")[0], Fields(codes_object).shape("blocks")[0]);
   return layout;
 }
 

@@ -30,6 +30,10 @@ struct Kernels {
   void (*run_stage)(Stage, const VectorLayout&, const SearchPlan&, const uint8_t* allowed,
                     const float* query, Scratch&, float* distances, int64_t* items);
   void (*count_votes)(const VectorLayout&, const uint8_t* allowed, Scratch&);
+  // predict.inl
+  void (*predict_block)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
+                        const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,
+                        float* scores, int64_t* labels);
 };
 
 // The table of one back-end, or null if this build does not have it.

@@ -125,4 +125,64 @@ struct Scratch {
   Counts counts;
 };
 
+// --- labels -------------------------------------------------------------------------------------
+
+// What a probed bucket adds to the score of its labels.
+enum class LabelScore : int64_t { kVotes, kProbability, kLogit, kLogProbability };
+
+// Rows of a CSR.
+struct SparseRows {
+  const int64_t* indptr;   // (n + 1)
+  const int32_t* indices;
+  const float* data;
+};
+
+struct LabelLayout {
+  int64_t labels, dim, trunks, repetitions, buckets;
+  int64_t width;     // G, features of a router
+  int64_t features;  // D, features of the ranker, or 0 without one
+  const int8_t* project;       // (T, d, G)
+  const float* project_scale;  // (T, d)
+  const float* shift;          // (T, G)
+  const int8_t* out;           // (R, B / 64, G / 4, 64, 4)
+  const float* out_scale;      // (R, B)
+  const float* bias;           // (R, B)
+  const int64_t* offsets;      // (R, B + 1)
+  const int32_t* entries;      // labels, bucket by bucket
+  const float* share;          // P(label | bucket) of each entry
+  const float* prior;          // (L)
+  const int64_t* starts;       // (D + 1)
+  const uint16_t* gaps;        // the ranker's weights, feature by feature
+  const int8_t* weights;
+  const float* scale;          // (L)
+  const float* constant;       // (L)
+};
+
+struct LabelPlan {
+  int64_t k;
+  int64_t probes;      // buckets in each repetition
+  int64_t candidates;  // labels that the ranker reranks
+  LabelScore score;
+  double by_margin;  // the weight of the ranker's margin, or 0 to leave the ranker out
+  double by_score;   // the weight of the routers' score
+  double threshold;  // added to the calibrated score
+};
+
+// The memory in which one thread labels rows.
+struct LabelScratch {
+  float* features;    // (block, G rounded up to 16)
+  uint8_t* bytes;     // (block, G rounded up to 16): features as bytes
+  int32_t* sums;      // (block, B rounded up to 64)
+  float* logits;      // (block, R, B rounded up to 16)
+  int32_t* places;    // (max(B, L))
+  uint8_t* stamp;     // (L): the number of the last row that found the label
+  float* scores;      // (L): by label
+  int32_t* touched;   // (L + 1): the labels found for this row
+  float* values;      // (L): their scores, in the order of `touched`
+  float* margins;     // (L): by label
+  uint64_t* keys;     // (L)
+  int64_t width_floats, sum_columns, bucket_floats;
+  uint8_t clock;      // the number of the row, 1 to 255
+};
+
 }  // namespace irli

@@ -16,6 +16,8 @@ NB_MODULE(_native, m) {
         "Use other vector instructions for what is made from now on. For tests.");
   kernels();  // chooses the back-end, so that a wrong IRLI_SIMD fails at import
   bind_search(m);
+  bind_predict(m);
   bind_dense(m);
   bind_learning(m);
+  bind_labels(m);
 }

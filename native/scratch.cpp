@@ -63,6 +63,25 @@ SearchScratch::SearchScratch(const VectorLayout& layout) {
   s.bins = arena_.make<int32_t>((kMost * layout.codes.pieces >> kBin) + 2);
 }
 
+PredictScratch::PredictScratch(const LabelLayout& layout) {
+  LabelScratch& s = scratch_;
+  const int64_t labels = layout.labels;
+  s.width_floats = up(layout.width, 16);
+  s.sum_columns = up(layout.buckets, kPanel);
+  s.bucket_floats = up(layout.buckets, 16);
+  s.features = arena_.make<float>(kBlock * s.width_floats);
+  s.bytes = arena_.make<uint8_t>(kBlock * s.width_floats, true);
+  s.sums = arena_.make<int32_t>(kBlock * s.sum_columns);
+  s.logits = arena_.make<float>(kBlock * layout.repetitions * s.bucket_floats);
+  s.places = arena_.make<int32_t>(larger(layout.buckets, labels));
+  s.stamp = arena_.make<uint8_t>(labels, true);
+  s.scores = arena_.make<float>(labels, true);
+  s.touched = arena_.make<int32_t>(labels + 1);
+  s.values = arena_.make<float>(labels);
+  s.margins = arena_.make<float>(labels, true);
+  s.keys = arena_.make<uint64_t>(labels);
+}
+
 Scratch& SearchScratch::prepare(int64_t k) {
   const int64_t wanted = larger(kRoom, 2 * k);
   if (scratch_.room < wanted) {

@@ -41,6 +41,17 @@ class SearchScratch {
   Scratch scratch_{};
 };
 
+// The scratch memory of one thread for label prediction.
+class PredictScratch {
+ public:
+  explicit PredictScratch(const LabelLayout& layout);
+  LabelScratch& get() { return scratch_; }
+
+ private:
+  Arena arena_;
+  LabelScratch scratch_{};
+};
+
 // Idle scratch memory. Each piece is made on demand and used by one thread at a time.
 //
 // The lock is only tried for: a thread that does not get it makes new memory. So a fork while
@@ -74,6 +85,24 @@ class Pool {
 
   std::atomic_flag lock_ = ATOMIC_FLAG_INIT;
   std::vector<std::unique_ptr<T>> idle_;
+};
+
+// A piece of a pool, made if none is idle, and put back at the end.
+template <class T>
+class Borrowed {
+ public:
+  template <class Layout>
+  Borrowed(Pool<T>& pool, const Layout& layout) : pool_(pool), piece_(pool.take()) {
+    if (!piece_) piece_ = std::make_unique<T>(layout);
+  }
+  ~Borrowed() { pool_.put(std::move(piece_)); }
+  Borrowed(const Borrowed&) = delete;
+  T& operator*() const { return *piece_; }
+  T* operator->() const { return piece_.get(); }
+
+ private:
+  Pool<T>& pool_;
+  std::unique_ptr<T> piece_;
 };
 
 }  // namespace irli

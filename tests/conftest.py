@@ -20,7 +20,7 @@ from contract import Case  # noqa: E402
 from planted import clusters  # noqa: E402
 
 import irli  # noqa: E402
-from irli import Recipe, VectorIndex  # noqa: E402
+from irli import Recipe, VectorIndex, _native  # noqa: E402
 from irli.cluster import ShardedIndex  # noqa: E402
 from irli.vectors.parameters import SearchParameters  # noqa: E402
 
@@ -115,6 +115,15 @@ _RECIPES: dict[str, Callable[[], Recipe]] = {
     "paper": small_paper,
     "codes": lambda: small_default(pieces=8),
 }
+
+
+@pytest.fixture(scope="module", params=_native.available_simd())
+def simd(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of each back-end of the native engine. Searchers made meanwhile use it."""
+    before = _native.simd()
+    _native.use_simd(request.param)
+    yield request.param
+    _native.use_simd(before)
 
 
 @pytest.fixture(scope="session")

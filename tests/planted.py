@@ -13,7 +13,15 @@ from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
 from irli.engine.router import Router, make_router, pack
-from irli.engine.vector_layout import L2, Codes, Int8Vectors, Projection, VectorLayout
+from irli.engine.vector_layout import (
+    L2,
+    LANES,
+    WORDS,
+    Codes,
+    Int8Vectors,
+    Projection,
+    VectorLayout,
+)
 from irli.learning.partition import Partition
 
 Floats = NDArray[np.float32]
@@ -116,6 +124,17 @@ def random_router(
     )
 
 
+def constant_router(dim: int, logits: NDArray) -> Router:
+    """Return a router that gives every query the same logits (B,)."""
+    return make_router(
+        project=np.zeros((dim, 1), dtype=np.float32),
+        shift=np.zeros(1, dtype=np.float32),
+        linear=1,
+        out=np.zeros((1, len(logits)), dtype=np.float32),
+        bias=np.asarray(logits, dtype=np.float32),
+    )
+
+
 def assemble_layout(
     routers: list[Router],
     partitions: list[Partition],
@@ -158,6 +177,29 @@ def as_kernels_see(layout: VectorLayout) -> VectorLayout:
         "int8": Int8Vectors(**align_fields(layout.int8)),
     }
     return VectorLayout(**align_fields(layout) | parts)
+
+
+def plant_codes(layout: VectorLayout, numbers: NDArray, values: NDArray) -> VectorLayout:
+    """Return the layout with the codes (N, M) below 16, scored by values (M, 16) for any query."""
+    pieces = numbers.shape[1]
+    loads = np.diff(layout.offsets, axis=1)
+    ends = (-(-loads // LANES)).cumsum().reshape(loads.shape)
+    starts = np.concatenate([[[0], *ends[:-1, -1:]], ends], axis=1)
+    blocks = np.zeros((ends[-1, -1], pieces // 2, LANES), dtype=np.uint8)
+    for r, b in np.ndindex(loads.shape):
+        items = layout.items[layout.offsets[r, b] : layout.offsets[r, b + 1]]
+        block, lane = np.divmod(np.arange(len(items)), LANES)
+        bytes_ = numbers[items, ::2] | numbers[items, 1::2] << 4
+        blocks[starts[r, b] + block, :, 2 * (lane % 16) + lane // 16] = bytes_
+    codes = Codes(
+        rotation=np.zeros((layout.vectors.shape[1], pieces), dtype=np.float32),
+        shift=np.zeros(pieces, dtype=np.float32),
+        codewords=np.zeros((pieces, 1, WORDS), dtype=np.float32),
+        bias=np.asarray(values, dtype=np.float32),
+        blocks=blocks,
+        offsets=starts.astype(np.int64),
+    )
+    return as_kernels_see(layout._replace(codes=codes))
 
 
 def random_partition(items: int, buckets: int, per_item: int = 1, seed: int = 0) -> Partition:

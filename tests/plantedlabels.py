@@ -78,12 +78,14 @@ def random_label_layout(
     dim: int = 12,
     shared: bool = True,
     per_item: int = 1,
+    hidden: int = 7,
     seed: int = 0,
 ) -> LabelLayout:
     """Return an index of random weights and buckets, without a ranker."""
     rng = np.random.default_rng(seed)
     routers = [
-        random_router(dim, buckets, linear=0, hidden=7, seed=seed + r) for r in range(repetitions)
+        random_router(dim, buckets, linear=0, hidden=hidden, seed=seed + r)
+        for r in range(repetitions)
     ]
     if shared:
         trunk = {"project": routers[0].project, "shift": routers[0].shift}

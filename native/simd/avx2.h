@@ -59,6 +59,21 @@ inline uint32_t reaching(const Floats& a, float cut) {
   return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 8;
 }
 
+inline int64_t count_reaching(const float* values, int64_t times, float cut) {
+  const __m256 bound = _mm256_set1_ps(cut);
+  __m256i low = _mm256_setzero_si256(), high = low;  // each comparison subtracts -1
+  for (int64_t j = 0; j < times; ++j) {
+    const Floats a = load(values + 16 * j);
+    low = _mm256_sub_epi32(low, _mm256_castps_si256(_mm256_cmp_ps(a.low, bound, _CMP_NLT_UQ)));
+    high = _mm256_sub_epi32(high, _mm256_castps_si256(_mm256_cmp_ps(a.high, bound, _CMP_NLT_UQ)));
+  }
+  int32_t lanes[8];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi32(low, high));
+  int64_t found = 0;
+  for (const int32_t lane : lanes) found += lane;
+  return found;
+}
+
 inline float largest(const Floats& a) {
   const __m256 eight = _mm256_max_ps(a.low, a.high);
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -39,6 +39,13 @@ inline uint32_t reaching(const Floats& a, float cut) {
   return _mm512_cmp_ps_mask(a.all, _mm512_set1_ps(cut), _CMP_NLT_UQ);
 }
 
+inline int64_t count_reaching(const float* values, int64_t times, float cut) {
+  int64_t found = 0;
+  for (int64_t j = 0; j < times; ++j)
+    found += __builtin_popcount(reaching(load(values + 16 * j), cut));
+  return found;
+}
+
 inline float largest(const Floats& a) {
   const __m256 eight =
       _mm256_max_ps(_mm512_castps512_ps256(a.all), _mm512_extractf32x8_ps(a.all, 1));

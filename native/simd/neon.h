@@ -86,6 +86,17 @@ inline uint32_t reaching(const Floats& a, float cut) {
   return bits;
 }
 
+inline int64_t count_reaching(const float* values, int64_t times, float cut) {
+  const float32x4_t bound = vdupq_n_f32(cut);
+  uint32x4_t below[2] = {vdupq_n_u32(0), vdupq_n_u32(0)};  // each comparison subtracts -1
+  for (int64_t j = 0; j < times; ++j) {
+    const Floats a = load(values + 16 * j);
+    for (int p = 0; p < 4; ++p)
+      below[p % 2] = vsubq_u32(below[p % 2], vcltq_f32(a.part[p], bound));
+  }
+  return 16 * times - vaddlvq_u32(vaddq_u32(below[0], below[1]));
+}
+
 inline float largest(const Floats& a) {
   return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.part[0], a.part[1]), vmaxq_f32(a.part[2], a.part[3])));
 }

@@ -96,6 +96,13 @@ inline uint32_t reaching(const Floats& a, float cut) {
   return bits;
 }
 
+// How many of 16 * `times` values are at least `cut`, or NaN.
+inline int64_t count_reaching(const float* values, int64_t times, float cut) {
+  int64_t found = 0;
+  for (int64_t j = 0; j < 16 * times; ++j) found += !(values[j] < cut);
+  return found;
+}
+
 // The largest lane. NaN must not come here.
 inline float largest(const Floats& a) {
   float most = a.lane[0];

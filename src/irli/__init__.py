@@ -10,7 +10,6 @@ process that only searches never imports torch.
 from __future__ import annotations
 
 import importlib
-import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from irli.vectors.index import SearchResult, VectorIndex
     from irli.vectors.parameters import SearchParameters
     from irli.versions import show_versions
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from irli.base.folder import LABEL_SHARDS, LABELS, SHARDS, VECTORS, read_folder
 from irli.base.types import StrPath
-from irli.cluster.index import ShardedIndex
-from irli.cluster.label_index import ShardedLabelIndex
 from irli.errors import FormatError
-from irli.labels.index import LabelIndex
-from irli.vectors.index import VectorIndex
+
+if TYPE_CHECKING:
+    from irli.cluster.index import ShardedIndex
+    from irli.cluster.label_index import ShardedLabelIndex
+    from irli.labels.index import LabelIndex
+    from irli.vectors.index import VectorIndex
 
 
 def load(
@@ -28,13 +31,22 @@ def load(
         Compare the checksum of every file. If False, only sizes and headers are checked.
     """
     folder = read_folder(path, mmap=mmap, verify=verify)
+    # Only what this kind of index needs is imported.
     if folder.kind == SHARDS:
+        from irli.cluster.index import ShardedIndex
+
         return ShardedIndex.load(path, mmap=mmap, verify=verify)
     if folder.kind == LABEL_SHARDS:
+        from irli.cluster.label_index import ShardedLabelIndex
+
         return ShardedLabelIndex.load(path, mmap=mmap, verify=verify)
     if folder.kind == LABELS:
+        from irli.labels.index import LabelIndex
+
         return LabelIndex.from_folder(folder)
     if folder.kind == VECTORS:
+        from irli.vectors.index import VectorIndex
+
         return VectorIndex.from_folder(folder)
     raise FormatError(
         f"'{os.fspath(path)}' must hold an index that this version of irli knows. "

@@ -9,8 +9,8 @@ from importlib import metadata
 from typing import Any
 
 import irli
+from irli._native import simd
 from irli.base.threads import thread_count
-from irli.engine.simd import describe_simd
 
 _PACKAGES = (
     "numpy",
@@ -36,7 +36,7 @@ def collect_versions() -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "threads": thread_count(None),
-        "simd": describe_simd(),
+        "simd": simd(),
     }
     for package in _PACKAGES:
         try:

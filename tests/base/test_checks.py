@@ -10,10 +10,7 @@ import scipy.sparse as sp
 from irli.base import checks
 from irli.base.checks import (
     as_ids,
-    as_labels,
     as_queries,
-    as_relevance,
-    as_rows,
     as_vectors,
     check_bool,
     check_choice,
@@ -21,6 +18,7 @@ from irli.base.checks import (
     check_int,
     check_keywords,
 )
+from irli.base.sparse import as_labels, as_relevance, as_rows
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
 

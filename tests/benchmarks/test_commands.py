@@ -31,7 +31,6 @@ COMMANDS = {
         "compare",
         "report",
         "work",
-        "first-answer",
         "threads",
         "latency",
         "concurrent",
@@ -40,6 +39,7 @@ COMMANDS = {
     "labels": ["compare", "mach", "large"],
     "cluster": ["large", "overhead", "failures", "plan", "labels"],
     "paper": ["rounds", "loads", "votes"],
+    "start": ["first-answer"],
 }
 ON_RAY = ["large", "overhead", "failures"]
 
@@ -125,10 +125,6 @@ def test_work(run: Runner) -> None:
     work = [cells for cells in rows if cells[0].startswith("wordnet test")]
     assert len(work) == 6
     assert all(float(cells[2]) > 0 for cells in work)
-
-
-def test_first_answer(run: Runner) -> None:
-    assert "heavy modules imported: []" in run("vectors", "first-answer")
 
 
 def test_threads(run: Runner) -> None:
@@ -235,6 +231,18 @@ def test_more_choices_even_out_the_loads(run: Runner) -> None:
 def test_votes(run: Runner) -> None:
     rows = read_rows(run("paper", "votes"))
     assert [cells[0] for cells in rows[1:]] == ["votes", "probability", "log-probability"]
+
+
+# --- start ---------------------------------------------------------------------------------------
+
+
+def test_first_answer(run: Runner) -> None:
+    rows = read_rows(run("start", "first-answer"))
+    names = ["import numpy", "import irli", "first answer"]
+    assert [cells[0] for cells in rows[1:]] == names + [
+        f"{name}, nothing writable" for name in names
+    ]
+    assert [cells[2] for cells in rows[1::3]] == ["1.00", "1.00"]
 
 
 # --- examples ------------------------------------------------------------------------------------

@@ -1,10 +1,7 @@
-"""Weights and queries in 8 bits: how they are rounded, laid out and multiplied."""
+"""Weights in 8 bits: how they are rounded and laid out."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,18 +14,15 @@ from irli.engine.int8 import (
     ZERO,
     balance,
     make_projection,
-    multiply_bytes,
     no_projection,
     round_rows,
-    round_to_bytes,
     tile,
     unround_rows,
     untile,
 )
-from irli.engine.simd import PANEL
+from irli.engine.vector_layout import PANEL
 
 SEEDS = st.integers(0, 2**32 - 1)
-RANGES = {"signed": (ZERO, ZERO - 1), "unsigned": (0, 127)}  # zero, highest
 
 
 def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
@@ -52,80 +46,7 @@ def test_tiles(rows: int, columns: int, seed: int) -> None:
     np.testing.assert_array_equal(untile(tiles, rows, columns), weights)
 
 
-@numba.njit
-def multiply(rows: Any, n: int, weights: Any, r: int, sums: Any) -> None:
-    multiply_bytes(rows, n, weights, r, sums)
-
-
-@pytest.mark.parametrize(("n", "depth", "columns"), [(1, 4, 64), (3, 20, 130), (8, 7, 5)])
-def test_multiply_bytes(n: int, depth: int, columns: int) -> None:
-    rng = np.random.default_rng(n)
-    weights = rng.integers(-127, 128, size=(2, depth, columns), dtype=np.int8)
-    tiles = np.stack([tile(part) for part in weights])
-    rows = np.zeros((n + 1, 4 * tiles.shape[2]), dtype=np.uint8)
-    rows[:, :depth] = rng.integers(128, size=(n + 1, depth))
-    sums = np.full((n + 1, PANEL * tiles.shape[1]), 7, dtype=np.int32)
-    for r in range(2):
-        multiply(rows, n, tiles, r, sums)
-        right = rows[:n, :depth].astype(np.int64) @ weights[r].astype(np.int64)
-        np.testing.assert_array_equal(sums[:n, :columns], right)
-    assert (sums[n] == 7).all(), "wrote beside its place"
-
-
 # --- rounding --------------------------------------------------------------------------------
-
-
-def rounded(values: NDArray[np.float32], kind: str) -> tuple[NDArray[np.uint8], float]:
-    """Return the bytes of some values, from a row between others, and the step."""
-    zero, highest = RANGES[kind]
-    out = np.full((3, len(values) + 2), 201, dtype=np.uint8)
-    step = round_to_bytes(values, np.float32(zero), np.float32(highest), out, 1)
-    assert (out[[0, 2]] == 201).all(), "wrote into another row"
-    assert (out[1, len(values) :] == 201).all(), "wrote beyond the values"
-    return out[1, : len(values)], float(step)
-
-
-@pytest.mark.parametrize("kind", RANGES)
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=70),
-    st.sampled_from([1e-30, 1e-3, 1.0, 1e30]),
-)
-def test_round_to_bytes(kind: str, values: list[float], scale: float) -> None:
-    """Each byte stands for its value up to half a step; the largest lies at the end."""
-    zero, highest = RANGES[kind]
-    some = np.array(values, dtype=np.float32) * np.float32(scale)
-    if kind == "unsigned":
-        some = np.abs(some)  # as behind a ReLU
-    most = np.abs(some).max()
-    if not 0 < most / highest < np.inf or most < 1e-36:
-        return  # what has no step, below
-    found, step = rounded(some, kind)
-    assert step == pytest.approx(float(most) / highest, rel=1e-5)
-    off = (found.astype(np.float64) - zero) * step - some
-    assert (np.abs(off) <= 0.501 * step).all()
-    assert np.abs(found.astype(int) - zero).max() == highest
-    assert (found[some == 0] == zero).all()
-
-
-@pytest.mark.parametrize("kind", RANGES)
-@pytest.mark.parametrize("n", [0, 1, 5, 70])
-def test_round_zeros_to_bytes(kind: str, n: int) -> None:
-    found, step = rounded(np.zeros(n, dtype=np.float32), kind)
-    assert (found == RANGES[kind][0]).all()
-    assert step == 0.0
-
-
-@pytest.mark.parametrize("kind", RANGES)
-@pytest.mark.parametrize("odd", [np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 40])
-def test_infinite_values_become_zero(kind: str, odd: float, place: int) -> None:
-    """All of them: beside an infinite value the others count for nothing."""
-    values = np.abs(floats(41))
-    values[place] = odd
-    found, step = rounded(values, kind)
-    assert (found == RANGES[kind][0]).all()
-    assert step == 0.0
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,4 +1,4 @@
-"""The compiled prediction of labels against Algorithm 2 written out in NumPy."""
+"""The native prediction of labels against Algorithm 2 written out in NumPy, on every back-end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from planted import random_partition, random_router
 from plantedlabels import random_label_layout, random_ranker, random_rows
 
-from irli.engine import predict as kernels
+from irli import _native
+from irli._native import LabelPlan, LabelPredictor
 from irli.engine.int8 import unround_rows, untile
-from irli.engine.label_layout import BLOCK, LabelLayout, LabelScratch, make_label_scratch
+from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.labels.assemble import add_ranker, assemble_labels
 from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.parameters import SCORES, LabelParameters
@@ -24,18 +25,30 @@ from irli.labels.predictor import Predictor
 from irli.learning.repetition import Repetition
 
 FUSED = Calibration(by_margin=0.7, by_score=1.3, threshold=-0.4)
-
-
-def route(layout: LabelLayout, rows: sp.csr_array) -> LabelScratch:
-    scratch = make_label_scratch(layout)
-    kernels.route(layout, rows.indptr.astype(np.int64), rows.indices, rows.data, scratch)
-    return scratch
+often = settings(max_examples=30, deadline=None)
+pytestmark = pytest.mark.usefixtures("simd")
 
 
 def logits_of(layout: LabelLayout, rows: sp.csr_array) -> NDArray[np.float32]:
-    """(n, R, B), as the kernels round them."""
-    count = rows.shape[0]
-    return np.concatenate([route(layout, rows[[i]]).logits[:1].copy() for i in range(count)])
+    """(n, R, B), as the kernels round them: the scores of labels that have a bucket each."""
+    buckets = layout.bias.shape[1]
+    found = []
+    for r in range(len(layout.bias)):
+        own, trunk = slice(r, r + 1), slice(r, r + 1) if len(layout.project) > 1 else slice(1)
+        part = layout._replace(
+            **{
+                name: getattr(layout, name)[trunk] for name in ("project", "project_scale", "shift")
+            },
+            **{name: getattr(layout, name)[own] for name in ("out", "out_scale", "bias")},
+            offsets=np.arange(buckets + 1)[None],
+            items=np.arange(buckets, dtype=np.int32),
+            share=np.ones(buckets, dtype=np.float32),
+            prior=np.zeros(buckets, dtype=np.float32),
+        )
+        parameters = LabelParameters(buckets, score="logit")
+        scores, labels = Predictor(part).predict(rows, rows, buckets, parameters)
+        found.append(np.take_along_axis(scores, np.argsort(labels, axis=1), axis=1))
+    return np.stack(found, axis=1)
 
 
 def slow_logits(layout: LabelLayout, rows: sp.csr_array) -> NDArray[np.float64]:
@@ -127,14 +140,14 @@ def test_route(shared: bool, rows: int, buckets: int) -> None:
     layout = random_label_layout(200, buckets, shared=shared)
     assert len(layout.project) == (1 if shared else 3)
     x = random_rows(rows, 12)
-    logits = route(layout, x).logits[:rows]
+    logits = logits_of(layout, x)
     right = slow_logits(layout, x)
     assert np.abs(logits - right).max() < 0.02 * np.abs(right - layout.bias).max()
 
 
 def test_trunks_matter() -> None:
     x = random_rows(4, 12)[1:]
-    own, shared = (route(random_label_layout(shared=s), x).logits[:3] for s in (False, True))
+    own, shared = (logits_of(random_label_layout(shared=s), x) for s in (False, True))
     np.testing.assert_array_equal(own[:, 0], shared[:, 0])
     assert np.abs(own[:, 1:] - shared[:, 1:]).max() > 0.1
 
@@ -142,7 +155,6 @@ def test_trunks_matter() -> None:
 # --- gather ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     score=st.sampled_from(SCORES),
@@ -150,17 +162,19 @@ def test_trunks_matter() -> None:
     per_item=st.integers(1, 2),
     shared=st.booleans(),
 )
+@often
 def test_gather(seed: int, score: str, probes: int, per_item: int, shared: bool) -> None:
+    """Exactly the labels of the probed buckets, each with its score."""
     layout = random_label_layout(per_item=per_item, shared=shared, seed=seed)
-    scratch = route(layout, random_rows(3, 12, seed=seed))
+    x = random_rows(3, 12, seed=seed)
     parameters = LabelParameters(probes, score=score)
-    for row in range(3):  # one scratch for all: a row leaves no trace
-        right = Oracle(layout, scratch.logits[row].copy(), parameters)
-        found = kernels.gather(layout, parameters.to_plan(5, INDEX_ALONE), row, scratch)
-        seen = scratch.touched[:found].tolist()
-        assert sorted(seen) == sorted(right.scores)
-        for label in seen:
-            assert scratch.scores[label] == pytest.approx(right.scores[label], rel=1e-3, abs=1e-3)
+    scores, labels = Predictor(layout).predict(x, x, 50, parameters)
+    for row, logits in enumerate(logits_of(layout, x)):
+        right = Oracle(layout, logits, parameters).scores
+        found = labels[row][labels[row] >= 0].tolist()
+        assert sorted(found) == sorted(right)
+        expected = [right[label] for label in found]
+        np.testing.assert_allclose(scores[row, : len(found)], expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -179,11 +193,10 @@ def test_ties_do_not_probe_more(score: str, probes: int) -> None:
     """All buckets are equal: exactly `probes` of them are read in each repetition."""
     layout = random_label_layout(labels=40, buckets=10, repetitions=2)
     layout = layout._replace(out=np.zeros_like(layout.out), bias=np.full_like(layout.bias, 2.0))
-    scratch = route(layout, random_rows(2, 12))
-    plan = LabelParameters(probes, score=score).to_plan(5, INDEX_ALONE)
-    found = kernels.gather(layout, plan, 1, scratch)
+    x = random_rows(2, 12)
+    _, labels = Predictor(layout).predict(x, x, 40, LabelParameters(probes, score=score))
     first = [layout.items[starts[0] : starts[probes]] for starts in layout.offsets]
-    assert set(scratch.touched[:found]) == set(np.concatenate(first))
+    assert set(labels[1].tolist()) - {-1} == set(np.concatenate(first).tolist())
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
@@ -200,7 +213,6 @@ def test_odd_values_do_no_harm(odd: float) -> None:
 # --- predict ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     score=st.sampled_from(SCORES),
@@ -208,6 +220,7 @@ def test_odd_values_do_no_harm(odd: float) -> None:
     k=st.integers(1, 60),  # there are 50 labels
     rows=st.integers(1, 20),
 )
+@often
 def test_predict_without_a_ranker(seed: int, score: str, probes: int, k: int, rows: int) -> None:
     layout = random_label_layout(seed=seed)
     x = random_rows(rows, 12, seed=seed)
@@ -219,13 +232,13 @@ def test_predict_without_a_ranker(seed: int, score: str, probes: int, k: int, ro
         check_answer(scores[row], labels[row], Oracle(layout, logits[row], parameters).scores, k)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     probes=st.integers(1, 12),
     candidates=st.integers(1, 60),
     k=st.integers(1, 12),
 )
+@often
 def test_the_ranker_orders_the_candidates(seed: int, probes: int, candidates: int, k: int) -> None:
     """The rows that the ranker sees are not those that the routers see."""
     ranker = random_ranker(50, 30, seed=seed)
@@ -306,3 +319,174 @@ def test_rows_of_any_index_type(dtype: Any) -> None:
     other.indices, other.indptr = x.indices.astype(dtype), x.indptr.astype(dtype)
     one, two = (Predictor(layout).predict(r, r, 5, LabelParameters(4), FUSED) for r in (x, other))
     np.testing.assert_array_equal(one[1], two[1])
+
+
+# --- every back-end --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("buckets", [1, 15, 16, 17, 64, 65, 200])
+@pytest.mark.parametrize("hidden", [1, 16, 63, 64, 130])
+def test_all_back_ends_agree(simd: str, score: str, buckets: int, hidden: int) -> None:
+    """To the bit where there is FMA, else within 1e-6."""
+    layout = random_label_layout(300, buckets, hidden=hidden, shared=False, seed=buckets)
+    layout = add_ranker(layout, random_ranker(300, 12))
+    x = random_rows(9, 12)
+    parameters = LabelParameters(7, 100, score)
+    scores, labels = Predictor(layout).predict(x, x, 20, parameters, FUSED)
+    _native.use_simd(_native.available_simd()[-1])
+    best = Predictor(layout).predict(x, x, 20, parameters, FUSED)
+    _native.use_simd(simd)
+    if simd == "plain":
+        np.testing.assert_allclose(scores, best[0], rtol=1e-6, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(scores, best[0])
+        np.testing.assert_array_equal(labels, best[1])
+
+
+# --- edges -----------------------------------------------------------------------------------
+
+
+def test_a_single_label() -> None:
+    layout = add_ranker(random_label_layout(1, 1), random_ranker(1, 12))
+    x = random_rows(9, 12)
+    for calibration in (INDEX_ALONE, FUSED):
+        scores, labels = Predictor(layout).predict(x, x, 3, LabelParameters(1), calibration)
+        assert labels.tolist() == [[0, -1, -1]] * 9
+        assert np.isfinite(scores[:, 0]).all()
+
+
+def test_rows_without_features() -> None:
+    """They are labelled by the biases alone."""
+    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
+    empty = sp.csr_array((11, 12), dtype=np.float32)
+    scores, labels = Predictor(layout).predict(empty, empty, 5, LabelParameters(4), FUSED)
+    assert (labels == labels[0]).all()
+    assert (scores == scores[0]).all()
+    assert (labels >= 0).all()
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38])
+def test_values_that_overflow(value: float) -> None:
+    layout = add_ranker(random_label_layout(), random_ranker(50, 12, density=1.0))
+    rows = sp.csr_array(np.full((9, 12), value, dtype=np.float32))
+    for score in SCORES:
+        _, labels = Predictor(layout).predict(rows, rows, 50, LabelParameters(10, 50, score), FUSED)
+        assert (np.sort(labels, axis=1) == np.arange(50)).all()
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_labels_beyond_24_bits_are_exact(score: str) -> None:
+    """A float32 holds only every second number here."""
+    count, first = 2**24 + 99, 2**24 + 1
+    few = random_label_layout(labels=40, buckets=4)
+    x = random_rows(9, 12)
+    parameters = LabelParameters(4, score=score)
+    _, right = Predictor(few._replace(prior=few.prior * 0)).predict(x, x, 40, parameters)
+    many = few._replace(items=few.items + np.int32(first), prior=np.zeros(count, np.float32))
+    _, labels = Predictor(many).predict(x, x, 40, parameters)
+    np.testing.assert_array_equal(labels, right + first)
+
+
+def test_rows_after_the_255th_are_labelled_like_the_first() -> None:
+    """The number of a row in the scratch memory is a byte."""
+    predictor = Predictor(random_label_layout())
+    x = random_rows(1, 12, seed=1)
+    many = sp.csr_array(sp.vstack([x] * 600))
+    _, labels = predictor.predict(many, many, 5, LabelParameters(2))
+    assert (labels == labels[0]).all()
+
+
+# --- what the native module refuses ----------------------------------------------------------
+
+
+def plan(**changes: Any) -> LabelPlan:
+    given: dict[str, Any] = {
+        "k": 5,
+        "probes": 4,
+        "candidates": 10,
+        "score": 3,
+        "by_margin": 0.0,
+        "by_score": 1.0,
+        "threshold": 0.0,
+    }
+    return LabelPlan(**{**given, **changes})
+
+
+def arrays(indptr: Any, indices: Any, count: int | None = None) -> Any:
+    values = np.ones(len(indices) if count is None else count, dtype=np.float32)
+    return np.array(indptr, dtype=np.int64), np.array(indices, dtype=np.int32), values
+
+
+def call(predictor: LabelPredictor, rows: Any, used: LabelPlan, count: int = 2) -> None:
+    scores, labels = np.empty((count, used.k), np.float32), np.empty((count, used.k), np.int64)
+    predictor.predict(rows, rows, used, 0, count, scores, labels)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        arrays([0, 1, 3], [0, 1]),  # ends behind the arrays
+        arrays([0, 1, 2], [0, 1], count=1),
+        arrays([0, 2, 1], [0, 1]),  # descends
+        arrays([-1, 1, 2], [0, 1]),
+        arrays([0, 1, 2], [0, 12]),  # there are 12 features
+        arrays([0, 1, 2], [0, -1]),
+    ],
+)
+def test_malformed_rows_are_refused(rows: Any) -> None:
+    predictor = LabelPredictor(random_label_layout())
+    call(predictor, arrays([0, 1, 2], [0, 11]), plan())
+    with pytest.raises(ValueError, match="The rows 'routed' must be well-formed"):
+        call(predictor, rows, plan())
+
+
+def test_calls_that_do_not_fit_are_refused() -> None:
+    layout = random_label_layout()
+    predictor, rows = LabelPredictor(layout), arrays([0, 1, 2], [0, 1])
+    with pytest.raises(ValueError, match="uses a ranker, and the index has none"):
+        call(predictor, rows, plan(by_margin=1.0))
+    with pytest.raises(ValueError, match=r"'scores' must have the shape \(2, 5\)"):
+        call(predictor, rows, plan(), count=3)
+    with pytest.raises(ValueError, match="int64, int32 and float32"):
+        call(predictor, (rows[0].astype(np.int32), *rows[1:]), plan())
+    ranked = LabelPredictor(add_ranker(layout, random_ranker(50, 7)))
+    with pytest.raises(ValueError, match=r"'ranked' must be well-formed.*below 7"):
+        call(ranked, arrays([0, 1, 2], [0, 8]), plan(by_margin=1.0))
+
+
+@pytest.mark.parametrize("wrong", ["k", "probes", "candidates", "score"])
+def test_plans_out_of_range_are_refused(wrong: str) -> None:
+    for value in (-1, 4) if wrong == "score" else (0, -1):
+        with pytest.raises(ValueError, match="LabelPlan are out of range"):
+            plan(**{wrong: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("items", 0, 50),
+        ("items", 7, -1),
+        ("offsets", (1, 0), -1),
+        ("offsets", (2, 10), 10_000),
+        ("offsets", (0, 3), 49),
+        ("starts", 12, 10_000),
+        ("starts", 0, -1),
+        ("gaps", 3, 60_000),
+    ],
+)
+def test_arrays_that_point_outside_are_refused(name: str, place: Any, value: int) -> None:
+    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
+    LabelPredictor(layout)
+    array = getattr(layout, name).copy()
+    array[place] = value
+    with pytest.raises(ValueError, match=f"'{name}'"):
+        LabelPredictor(layout._replace(**{name: array}))
+
+
+@pytest.mark.parametrize("name", [name for name in LabelLayout._fields if name != "starts"])
+def test_arrays_of_another_shape_are_refused(name: str) -> None:
+    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
+    shorter = np.ascontiguousarray(getattr(layout, name)[..., :-1])
+    with pytest.raises(ValueError, match="array"):
+        LabelPredictor(layout._replace(**{name: shorter}))

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from planted import assemble_layout, random_partition, random_router
-from stages import Stages, plan
+from planted import assemble_layout, plant_codes, random_partition, random_router
+from searching import explain, plan
 
 from irli.engine import prefilter
 from irli.engine.prefilter import round_items
-from irli.engine.search import FOUND
 from irli.engine.vector_layout import CODES, DOT, L2, Int8Vectors
+
+pytestmark = pytest.mark.usefixtures("simd")
 
 N, K, B = 400, 10, 4
 
@@ -22,10 +23,13 @@ def filtered(X: NDArray, q: NDArray, metric: int, chosen: NDArray, k: int = K) -
     """Return what is left of the chosen rows of X."""
     routers, partitions = [random_router(X.shape[1], B)], [random_partition(len(X), B)]
     layout = assemble_layout(routers, partitions, X, metric, int8=True)
-    stages = Stages(layout, q, plan(k=k, score=CODES))
-    stages.scratch.touched[: len(chosen)] = chosen
-    stages.scratch.counts[FOUND] = len(chosen)
-    return stages.scratch.touched[: stages.select()].copy()
+    # Codes that tell nothing apart: all that is allowed is chosen.
+    layout = plant_codes(layout, np.zeros((len(X), 2), dtype=np.uint8), np.zeros((2, 16)))
+    allowed = np.zeros(len(X), dtype=bool)
+    allowed[chosen] = True
+    told = explain(layout, q, plan(k=k, candidates=len(X), score=CODES), allowed)
+    assert told.found == len(chosen)
+    return np.array(told.candidates, dtype=np.int64)
 
 
 def near(X: NDArray, q: NDArray, metric: int) -> NDArray:
@@ -95,6 +99,33 @@ def test_errors_never_add_up(metric: int) -> None:
         lost += len(set(best) - set(left))
         total += len(best)
     assert lost <= 0.01 * total
+
+
+@pytest.mark.parametrize("metric", [L2, DOT])
+def test_the_cut_is_three_deviations_below_the_kth_score(metric: int) -> None:
+    """Items at known scores: from 2.9 deviations they stay, from 3.1 they go."""
+    dim = 16
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, dim)).astype(np.float32)
+    q = rng.normal(size=dim).astype(np.float32)
+    rounded = round_items(X, metric == L2, np.random.default_rng(1))  # as assemble_layout does
+    steps = (q.astype(np.float64) - rounded.shift) * rounded.step
+    scores = rounded.bytes.astype(np.float64) @ steps
+    if metric == L2:
+        scores -= rounded.lengths
+    deviation = np.sqrt(np.square(steps).sum() / 2)
+    below = (np.sort(scores)[-K] - scores) / deviation
+    left = filtered(X, q, metric, np.arange(200))
+    assert set(np.flatnonzero(below < 2.99)) <= set(left) <= set(np.flatnonzero(below < 3.01))
+    assert (below >= 3.01).sum() > 100
+
+
+@pytest.mark.parametrize("chosen", [0, 1, K - 1, K])
+def test_no_more_than_k_all_stay(chosen: int) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    X[:, 0] *= 1e6
+    rows = np.arange(20, 20 + chosen)
+    assert sorted(filtered(X, X[0], L2, rows)) == rows.tolist()
 
 
 def rounding(X: NDArray, l2: bool = True) -> Int8Vectors:

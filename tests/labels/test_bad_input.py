@@ -13,8 +13,8 @@ from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex, VectorIndex
-from irli.base.checks import as_labels, as_rows
 from irli.base.folder import Folder, read_folder, write_folder
+from irli.base.sparse import as_labels, as_rows
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter, IrliError, NotFitted
 
 ROWS, LABELS = 120, 12
@@ -472,6 +472,17 @@ def test_folders_that_lack_something(tmp_path: Path, index: LabelIndex, part: st
             LabelIndex.from_folder(folder)
         getattr(folder, part)[name] = kept
     assert len(LabelIndex.from_folder(folder)) == LABELS
+
+
+@pytest.mark.parametrize("name", ["items", "offsets", "starts", "gaps"])
+def test_folders_whose_arrays_point_outside(tmp_path: Path, index: LabelIndex, name: str) -> None:
+    index.save(tmp_path / "index")
+    folder = read_folder(tmp_path / "index")
+    array = folder.arrays[name].copy()
+    array.flat[-1] = 60_000
+    folder.arrays[name] = array
+    with pytest.raises(FormatError, match=rf"misstates .*'{name}'.* Build the index again"):
+        LabelIndex.from_folder(folder)
 
 
 def test_no_index_there(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from plantedlabels import Labelled, labelled, small_labels, small_paper_labels
 
 import irli
 from irli import LabelIndex, Prediction, Recipe
-from irli.base.checks import as_labels, as_rows
 from irli.base.folder import write_folder
+from irli.base.sparse import as_labels, as_rows
 from irli.labels.assemble import assemble_labels, read_routers
 from irli.labels.contents import LabelContents, pack_labels
 from irli.labels.features import hash_features

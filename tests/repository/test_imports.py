@@ -15,33 +15,35 @@ from irli import errors
 
 FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
 HEAVY = {"torch", "ray", "h5py", "faiss", "sklearn", "matplotlib", "pandas"}
+# What is imported when it is used, and a search uses none of it.
+SLOW = {"scipy.sparse", "typer", "rich", "tqdm", "filelock", "threadpoolctl", "irli.learning"}
 ROOMS = ("base", "cluster", "engine", "labels", "learning", "vectors")
 
 
 def run(code: str) -> tuple[str, set[str]]:
-    """Run code in a process of its own; return what it prints and the packages it imported."""
+    """Run code in a process of its own; return what it prints and the modules it imported."""
     code += "\nimport sys\nprint('modules:', *sys.modules)\n"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     printed, _, modules = done.stdout.rpartition("modules:")
-    return printed, {module.partition(".")[0] for module in modules.split()}
+    return printed, set(modules.split())
 
 
 # --- what an import costs -----------------------------------------------------------------------
 
 
 def test_importing_irli_imports_no_other_package() -> None:
-    _, packages = run("import irli")
-    assert "irli" in packages
-    assert not {"numpy", "scipy", "numba", "typer", "tqdm", *HEAVY} & packages
+    _, modules = run("import irli")
+    assert "irli" in modules
+    assert not {"numpy", "scipy", "numba", "typer", "tqdm", *HEAVY} & modules
 
 
 def test_errors_need_no_numpy() -> None:
-    printed, packages = run("import irli\nprint(irli.NotFitted.__name__, irli.errors.__name__)")
+    printed, modules = run("import irli\nprint(irli.NotFitted.__name__, irli.errors.__name__)")
     assert printed == "NotFitted irli.errors\n"
-    assert "numpy" not in packages
+    assert "numpy" not in modules
 
 
 def test_no_module_imports_anything_heavy() -> None:
@@ -52,14 +54,14 @@ def test_no_module_imports_anything_heavy() -> None:
         for path in sorted(source.rglob("*.py"))
         if path.stem not in ("__init__", "__main__") and path.parent.name != "learning"
     ]
-    assert "irli.engine.search" in names
+    assert "irli.vectors.searcher" in names
     assert "irli.cluster.ray_client" in names
-    _, packages = run("\n".join(f"import {name}" for name in [*names, "irli.learning"]))
-    assert not HEAVY & packages
+    _, modules = run("\n".join(f"import {name}" for name in [*names, "irli.learning"]))
+    assert not HEAVY & modules
 
 
 def test_vectors_are_searched_without_torch() -> None:
-    printed, packages = run(f"""
+    printed, modules = run(f"""
 import irli, numpy
 for name in "codes", "shards":
     index = irli.load({str(FOLDERS)!r} + "/" + name)
@@ -67,12 +69,31 @@ for name in "codes", "shards":
     print(index.explain(numpy.ones((3, 8)), k=2).scanned.shape)
 """)
     assert printed == "(3, 2)\n(3,)\n" * 2
-    assert not HEAVY & packages
+    assert not HEAVY & modules
+
+
+def test_naming_the_vector_index_imports_nothing_slow() -> None:
+    _, modules = run("import irli\nirli.VectorIndex, irli.load, irli.SearchParameters")
+    assert "irli.vectors.index" in modules
+    assert not (HEAVY | SLOW) & modules
+
+
+@pytest.mark.parametrize("name", ["codes", "int8", "cascade"])
+def test_the_first_answer_imports_nothing_slow(name: str) -> None:
+    printed, modules = run(f"""
+import irli, numpy
+index = irli.load({str(FOLDERS / name)!r})
+dim = index.vectors.shape[1]
+print(index.search(numpy.ones(dim, dtype=numpy.float32), k=2).ids.shape)
+print(index.search([[1.0] * dim] * 3, k=2, threads=1).ids.shape)
+""")
+    assert printed == "(2,)\n(3, 2)\n"
+    assert not (HEAVY | SLOW) & modules
 
 
 def test_labels_are_predicted_and_added_without_torch() -> None:
     """Only learning needs it."""
-    printed, packages = run(f"""
+    printed, modules = run(f"""
 import irli, numpy
 index = irli.load({str(FOLDERS / "features")!r})
 rows = numpy.ones((3, 12))
@@ -80,7 +101,7 @@ print(index.predict(rows, k=2).labels.shape)
 print(len(index.add_labels(rows, numpy.ones((3, 1)), names=["new"])))
 """)
     assert printed == "(3, 2)\n10\n"
-    assert not HEAVY & packages
+    assert not HEAVY & modules
 
 
 # --- what is exported ---------------------------------------------------------------------------
@@ -125,6 +146,14 @@ print(VectorIndex.__module__, load.__module__, NotFitted.__module__, errors.__na
         "irli.vectors irli.labels.text irli.cluster.index",
         "irli.vectors.index irli.loading irli.errors irli.errors",
     ]
+
+
+def test_the_names_of_vectors_resolve() -> None:
+    found = {name: getattr(irli.vectors, name).__name__ for name in irli.vectors.__all__}
+    assert found == {name: name for name in irli.vectors.__all__}
+    assert set(found) <= set(dir(irli.vectors))
+    with pytest.raises(AttributeError, match=r"module 'irli\.vectors' has no attribute 'nothing'"):
+        irli.vectors.nothing  # noqa: B018
 
 
 def test_other_names_are_not_there() -> None:

@@ -16,7 +16,6 @@ from planted import clusters, exact_distances
 
 import irli
 from irli import Deny, VectorIndex
-from irli.engine import search as kernels
 from irli.errors import (
     DimensionMismatch,
     FormatError,
@@ -448,18 +447,6 @@ def test_numpy_numbers_are_numbers(index: VectorIndex) -> None:
         index.search(base(), k=3, threshold=0.5),
         index.search(base(), k=3, threshold=np.float32(0.5)),
     )
-
-
-def test_numpy_numbers_compile_nothing_anew(index: VectorIndex) -> None:
-    """A kernel for each type of k would cost its caller ten seconds of compiling."""
-    index.search(base(), k=3, threads=1)
-    index.explain(base(), k=3)
-    before = {name: len(getattr(kernels, name).signatures) for name in ("search", "run_stage")}
-    index.search(base(), k=np.int16(3), probes=np.int8(2), min_votes=np.int8(1), threads=1)
-    index.explain(base(), k=np.int16(3), candidates=np.uint16(5))
-    index.search(base(), k=3, threshold=np.float16(0.5), threads=1)
-    after = {name: len(getattr(kernels, name).signatures) for name in before}
-    assert after == before
 
 
 def test_numbers_beyond_all_bounds_are_just_large(index: VectorIndex) -> None:

@@ -19,7 +19,7 @@ from irli.base import folder as storage
 from irli.engine.prefilter import LONG
 from irli.engine.vector_layout import L2, MOST_CANDIDATES
 from irli.errors import InvalidParameter
-from irli.vectors.problem import HeldOut
+from irli.vectors.held_out import HeldOut
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune import tune
 

@@ -17,8 +17,8 @@ from planted import clusters
 
 import irli
 from irli import Recipe, VectorIndex
-from irli.base.checks import as_relevance
 from irli.base.folder import read_manifest, write_folder
+from irli.base.sparse import as_relevance
 from irli.base.threads import thread_count
 from irli.cluster import ShardedIndex, ShardedLabelIndex
 from irli.engine.metric import prepare_vectors

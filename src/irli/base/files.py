@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
-
-from filelock import FileLock
 
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
@@ -33,7 +30,7 @@ def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO
     ...     Path(folder, "one").read_bytes()
     b'whole'
     """
-    temporary = folder / f".irli-{uuid.uuid4().hex}.tmp"
+    temporary = folder / f".irli-{os.urandom(16).hex()}.tmp"
     try:
         with open(temporary, "xb") as file:
             yield file
@@ -48,6 +45,8 @@ def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file. The lock ends with the process that holds it."""
+    from filelock import FileLock
+
     with FileLock(path):
         yield
 

@@ -17,15 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from irli.base.files import TEMPORARY, lock_file, sync_directory, write_atomically
 from irli.base.memory import empty_at_line, release_pages
@@ -247,6 +244,8 @@ def _damage_error(root: Path, what: str) -> FormatError:
 
 
 def _package_version() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version("irli")
     except metadata.PackageNotFoundError:
@@ -350,12 +349,14 @@ def _iterate_files(
         description = {"dtype": dtype.str, "shape": list(array.shape)}
         yield name, name + ".{}.npy", description, partial(_iterate_npy, array, dtype)
     if folder.tensors:
+        from safetensors.numpy import save
+
         # safetensors copies raw memory, which would scramble a transposed or strided array.
         plain = {
             name: np.asarray(tensor, dtype=tensor.dtype.newbyteorder("<"), order="C")
             for name, tensor in folder.tensors.items()
         }
-        yield _ROUTERS, _ROUTERS + ".{}.safetensors", {}, lambda: [safetensors.numpy.save(plain)]
+        yield _ROUTERS, _ROUTERS + ".{}.safetensors", {}, lambda: [save(plain)]
 
 
 def _iterate_npy(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
@@ -436,8 +437,11 @@ def _check_content(root: Path, entry: dict[str, Any], file: BufferedReader, veri
 
 
 def _read_tensors(root: Path, entry: dict[str, Any], file: BufferedReader) -> dict[str, Array]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     try:
-        return safetensors.numpy.load(file.read())
+        return load(file.read())
     except SafetensorError as error:
         raise _damage_error(root, f"{entry['file']} is not a safetensors file ({error})") from None
 

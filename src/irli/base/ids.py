@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,12 @@ class Ids:
     def __init__(self, values: NDArray[np.int64]) -> None:
         self.values = values.view()
         self.values.flags.writeable = False  # kernels are compiled for read-only arrays
-        plain = np.array_equal(values, np.arange(len(values)))
-        self._order = None if plain else np.argsort(values)
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64] | None:
+        """The order of the ids (N,), or None if they are the row numbers. A search needs none."""
+        plain = np.array_equal(self.values, np.arange(len(self)))
+        return None if plain else np.argsort(self.values)
 
     def __len__(self) -> int:
         return len(self.values)

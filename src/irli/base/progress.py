@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
-from tqdm.auto import tqdm
-
 T = TypeVar("T")
 
 # False: silent. True: a bar on stderr. A function: called with (done, total, what).
@@ -23,8 +21,13 @@ def track(things: Iterable[T], progress: Progress, what: str) -> Iterator[T]:
     step 2 of 2
     [1, 2]
     """
-    if progress is True or progress is False:
-        yield from tqdm(things, desc=what, disable=not progress, leave=False)
+    if progress is False:
+        yield from things
+        return
+    if progress is True:
+        from tqdm.auto import tqdm
+
+        yield from tqdm(things, desc=what, leave=False)
         return
     total = len(things) if isinstance(things, Sized) else 0
     for done, thing in enumerate(things, start=1):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Any
 
-from irli.base.checks import check_bool, check_choice, check_float, check_int
+from irli.base.checks import check_bool, check_choice, check_float, check_int, suggest
 from irli.errors import InvalidParameter
 
 MOST_PIECES = 512  # the sum of this many table values fits into 16 bits
@@ -344,8 +343,7 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
     known = [field.name for field in dataclasses.fields(Recipe) if field.name != "name"]
     for key in changes:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            advice = f"Did you mean '{near[0]}'?" if near else f"It has: {', '.join(known)}."
+            advice = suggest(key, known, otherwise=f"It has: {', '.join(known)}.")
             raise InvalidParameter(f"The recipe has no setting '{key}'. {advice}")
     return dataclasses.replace(base, **changes)
 

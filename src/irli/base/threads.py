@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from irli.base.checks import check_int
 from irli.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -86,6 +88,64 @@ def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
                 other.result()
 
 
+def run_batch(work: Callable[[int, int], int], count: int, threads: int, block: int) -> None:
+    """Call `work(first, last)` on spans of `count` rows, on `threads` threads, until all are done.
+
+    `work` returns the row that it reached. Native code returns early now and then, so that Python
+    sees an interrupt (Ctrl-C). The rest of the span goes back to the queue. After an exception, the
+    other threads stop at the end of their current call, and then it is raised.
+
+    Examples
+    --------
+    >>> rows = []
+    >>> def work(first: int, last: int) -> int:
+    ...     rows.append(first)
+    ...     return first + 1
+    >>> run_batch(work, count=3, threads=1, block=8)
+    >>> rows
+    [0, 1, 2]
+    """
+    if threads == 1 or count <= block:
+        first = 0
+        while first < count:
+            first = work(first, count)
+        return
+    from concurrent.futures import wait
+
+    parts = split_batch(count, threads, block)
+    left = deque((part.start, min(part.stop, count)) for part in parts)
+    stopped = False
+
+    def run() -> None:
+        nonlocal stopped
+        try:
+            while not stopped:
+                try:
+                    first, last = left.popleft()
+                except IndexError:
+                    return
+                reached = work(first, last)
+                if reached < last:
+                    left.appendleft((reached, last))
+        except BaseException:
+            stopped = True
+            raise
+
+    # The calling thread works, too. So a batch proceeds even if others occupy the whole pool.
+    others: list[Future[None]] = []
+    try:
+        for _ in range(min(threads, len(parts)) - 1):
+            others.append(_get_pool().submit(run))
+        run()
+        others = [other for other in others if not other.cancel()]
+        for other in others:
+            other.result()
+    except BaseException:
+        stopped = True
+        wait([other for other in others if not other.cancel()])
+        raise
+
+
 def split_batch(count: int, threads: int, block: int) -> list[slice]:
     """Cut a batch into parts of whole blocks: several for each thread, to balance the work.
 
@@ -99,19 +159,12 @@ def split_batch(count: int, threads: int, block: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, count, step)]
 
 
-def run_batch(work, count, threads, block):
-    def job(part):
-        first, last = part.start, min(part.stop, count)
-        while first < last:
-            first = work(first, last)
-    from functools import partial
-    run_all([partial(job, part) for part in split_batch(count, threads, block)], threads)
-
-
 def _get_pool() -> ThreadPoolExecutor:
     global _pool
     with _lock:
         if _pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             cores = os.cpu_count() or 1
             _pool = ThreadPoolExecutor(max(4, 2 * cores), thread_name_prefix="irli")
         return _pool

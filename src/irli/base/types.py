@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    import scipy.sparse as sp
+    from numpy.typing import NDArray
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"

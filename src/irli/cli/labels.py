@@ -15,8 +15,9 @@ import scipy.sparse as sp
 import typer
 from typer import Argument, Option
 
-from irli.base.checks import as_labels, as_rows, check_choice
+from irli.base.checks import check_choice
 from irli.base.folder import LABELS
+from irli.base.sparse import as_labels, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Sparse
 from irli.cli import console

@@ -8,7 +8,6 @@ where the last one stopped.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 
 from irli.base.checks import check_int, check_keywords
 from irli.base.folder import write_folder
+from irli.base.logs import get_logger
 from irli.base.progress import Progress, track
 from irli.cluster.job import Job
 from irli.cluster.ray_client import connect, unwrap_errors
@@ -28,7 +28,7 @@ from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import group_repetitions
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _BASE = 500 << 20  # bytes of a worker without its data: torch, compiled kernels, batches
 _RETRIES = 5  # of a step whose worker or machine is lost

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from irli.base.folder import read_folder
+from irli.base.logs import get_logger
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.cluster.build import finish, learn, prepare
@@ -49,11 +49,11 @@ from irli.learning.sizes import (
 )
 from irli.vectors.assemble import assemble
 from irli.vectors.contents import pack_vectors
+from irli.vectors.held_out import HeldOut
 from irli.vectors.index import SearchResult, VectorIndex
 from irli.vectors.parameters import SearchParameters
-from irli.vectors.problem import HeldOut
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _ENLARGED = 12  # copies of each item in measured searches, so that vectors exceed the caches
 _NOISE = 0.3  # standard deviation between the copies of an item: distinct, but in one bucket

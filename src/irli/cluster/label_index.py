@@ -16,10 +16,11 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_labels, as_rows, check_int
+from irli.base.checks import check_int
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
 from irli.base.recipe import Recipe, as_recipe
+from irli.base.sparse import as_labels, as_rows
 from irli.base.types import StrPath
 from irli.cluster.build import build, check_options, count_step_threads
 from irli.cluster.contents import ShardedContents, find_shards, read_checksums

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.base.checks import as_labels, as_rows
 from irli.base.folder import VERSION, Folder
 from irli.base.recipe import Recipe
+from irli.base.sparse import as_labels, as_rows
 from irli.base.types import Rows, Sparse
 from irli.cluster.job import Job
 from irli.cluster.workdir import store, store_sparse

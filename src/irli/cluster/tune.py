@@ -8,7 +8,6 @@ fastest proposal whose merged results reach the target is taken.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
@@ -17,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import check_float, check_int
+from irli.base.logs import get_logger
 from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.problem import HELD_MOST
 from irli.vectors.tune import TuneResult
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Misses that a shard may have, as multiples of those that the merged results may have.
 _EASIER = (4.0, 2.0, 1.0)

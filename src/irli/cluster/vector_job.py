@@ -12,9 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.base.checks import as_ids, as_relevance, as_vectors, check_int
+from irli.base.checks import as_ids, as_vectors, check_int
 from irli.base.folder import VERSION, Folder
 from irli.base.recipe import Recipe
+from irli.base.sparse import as_relevance
 from irli.cluster.job import Job
 from irli.cluster.sources import Source
 from irli.cluster.workdir import store, store_sparse

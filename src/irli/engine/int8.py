@@ -1,4 +1,4 @@
-"""8-bit weights: rounding them, tiling them for SIMD, products of bytes, and query projections.
+"""8-bit weights: rounding them, tiling them for SIMD, and query projections.
 
 The *projection* is the first matrix product of a query. Each router needs one to get its features,
 and the codes need one to get coordinates. Their matrices are concatenated, so that one pass over
@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.jit import arithmetic, inner
-from irli.engine.simd import PANEL, byte_sums
-from irli.engine.vector_layout import Projection
+from irli.engine.vector_layout import PANEL, Projection
 
 ZERO = 64  # the byte that stands for zero: the bytes of a query are unsigned
 HIGHEST = 127  # weights are rounded to [-127, 127]
@@ -121,31 +119,3 @@ def unround_rows(numbers: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArr
     """Undo `round_rows`, up to its rounding."""
     floats: NDArray[np.float32] = numbers * scale[..., None]
     return floats
-
-
-@arithmetic
-def round_to_bytes(values: Any, zero: Any, highest: Any, out: Any, i: int) -> Any:
-    """Round values to bytes around `zero` in out[i]. Return the value of one step.
-
-    The largest value is `highest` steps from zero. If all values are zero, or one is infinite, all
-    bytes become `zero`.
-    """
-    most = np.float32(0.0)
-    for j in range(len(values)):
-        size = abs(values[j])
-        most = size if size > most else most
-    if not 0 < most < np.inf:
-        out[i, : len(values)] = np.uint8(zero)
-        return np.float32(0.0)
-    scale, half_up = highest / most, zero + np.float32(0.5)
-    for j in range(len(values)):
-        out[i, j] = np.int32(half_up + values[j] * scale)
-    return most / highest
-
-
-@inner
-def multiply_bytes(rows: Any, n: int, weights: Any, r: int, sums: Any) -> None:
-    """Multiply n rows of bytes with weights[r]. Each panel of weights is read once for all rows."""
-    for panel in range(weights.shape[1]):
-        for i in range(n):
-            byte_sums(rows, i, weights, r, panel, sums)

@@ -1,4 +1,4 @@
-"""Arrays of the label kernels: the index (`LabelLayout`), the parameters, the scratch memory."""
+"""LabelLayout: the arrays of a label index, as the native kernels read them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.simd import PANEL
-
-VOTES, PROBABILITY, LOGIT, LOG_PROBABILITY = 0, 1, 2, 3
-BINS = 128  # of the histogram that finds the k-th largest score
 BLOCK = 8  # rows routed together, so that each weight is read once for all of them
 
 
@@ -32,56 +28,3 @@ class LabelLayout(NamedTuple):
     weights: NDArray[np.int8]  # (weights,)
     scale: NDArray[np.float32]  # (L,), or (0,) without a ranker
     constant: NDArray[np.float32]  # (L,)
-
-
-class LabelPlan(NamedTuple):
-    """The parameters of a prediction."""
-
-    k: int
-    probes: int
-    candidates: int
-    score: int
-    by_margin: float  # weight of the ranker's margin; 0 leaves the ranker out
-    by_score: float  # weight of the routers' score
-    threshold: float  # added to the calibrated score
-
-
-class LabelScratch(NamedTuple):
-    """The scratch memory in which one thread labels rows."""
-
-    features: NDArray[np.float32]  # (block, G)
-    bytes: NDArray[np.uint8]  # (block, G rounded up): features as bytes
-    steps: NDArray[np.float32]  # (block,): the value of one step of these bytes
-    sums: NDArray[np.int32]  # (block, B rounded up)
-    logits: NDArray[np.float32]  # (block, R, B)
-    order: NDArray[np.float32]  # (max(B, L),)
-    values: NDArray[np.float32]  # (L,)
-    bins: NDArray[np.int32]  # (BINS,)
-    probed: NDArray[np.int32]  # (B,)
-    stamp: NDArray[np.int64]  # (L,): the number of the last row that found the label
-    scores: NDArray[np.float32]  # (L,)
-    touched: NDArray[np.int32]  # (L,)
-    margins: NDArray[np.float32]  # (L,)
-    clock: NDArray[np.int64]  # (1,)
-
-
-def make_label_scratch(layout: LabelLayout) -> LabelScratch:
-    """Allocate the scratch arrays of one thread."""
-    repetitions, buckets = layout.bias.shape
-    labels = len(layout.prior)
-    return LabelScratch(
-        features=np.empty((BLOCK, layout.shift.shape[1]), dtype=np.float32),
-        bytes=np.zeros((BLOCK, 4 * layout.out.shape[2]), dtype=np.uint8),
-        steps=np.empty(BLOCK, dtype=np.float32),
-        sums=np.empty((BLOCK, PANEL * layout.out.shape[1]), dtype=np.int32),
-        logits=np.empty((BLOCK, repetitions, buckets), dtype=np.float32),
-        order=np.empty(max(buckets, labels), dtype=np.float32),
-        values=np.empty(labels, dtype=np.float32),
-        bins=np.empty(BINS, dtype=np.int32),
-        probed=np.empty(buckets, dtype=np.int32),
-        stamp=np.zeros(labels, dtype=np.int64),
-        scores=np.empty(labels, dtype=np.float32),
-        touched=np.empty(labels, dtype=np.int32),
-        margins=np.zeros(labels, dtype=np.float32),
-        clock=np.zeros(1, dtype=np.int64),
-    )

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.engine.int8 import ZERO, balance, tile, untile
-from irli.engine.simd import PANEL
-from irli.engine.vector_layout import count_multiplications
+from irli.engine.vector_layout import PANEL, count_multiplications
 from irli.errors import FormatError
 
 # The stages of a cascade: features used so far, and the share of the buckets that are scored.

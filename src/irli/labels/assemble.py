@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.engine.int8 import round_rows, tile, unround_rows, untile
 from irli.engine.label_layout import LabelLayout
 from irli.engine.router import Router, make_router
@@ -14,7 +13,7 @@ from irli.labels.ranker import Ranker
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _UNSEEN = 0.1  # rows added to the count of each label, so that no prior is zero
 

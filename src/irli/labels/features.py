@@ -1,18 +1,32 @@
-"""Features of rows: make rows sparse, and hash the features if there are too many."""
+"""Features of rows: make rows sparse, give them to kernels, hash features if there are too many."""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.hashing import UniversalHash
 
+CsrArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+
 
 def as_sparse(rows: Rows) -> Sparse:
     """Return dense or sparse rows as a CSR, which the kernels and the ranker read."""
     return sp.csr_array(rows) if isinstance(rows, np.ndarray) else rows
+
+
+def to_arrays(rows: Sparse) -> CsrArrays:
+    """Return indptr, indices and data of a CSR with the types that the native kernels read."""
+    return (
+        rows.indptr.astype(np.int64, copy=False),
+        rows.indices.astype(np.int32, copy=False),
+        rows.data.astype(np.float32, copy=False),
+    )
 
 
 def hash_features(rows: Rows, recipe: Recipe) -> Rows:

@@ -24,7 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from irli.base.checks import as_array, check_choice, check_sparse_format
+from irli.base.checks import as_array, check_choice
+from irli.base.sparse import check_sparse_format
 from irli.base.types import Sparse, StrPath
 from irli.base.vector_files import read_vectors, write_vectors
 from irli.engine.xmc_parser import Parsed

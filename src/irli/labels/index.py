@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_labels, as_rows, check_bool, check_int, check_keywords
-from irli.base.folder import LABELS, Folder, write_folder
+from irli.base.checks import check_bool, check_int, check_keywords
+from irli.base.folder import LABELS, Folder, reading, write_folder
 from irli.base.index import SavedIndex
+from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
+from irli.base.sparse import as_labels, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.errors import NotFitted
@@ -32,7 +33,7 @@ from irli.learning import learn, load_runs
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.repetition import History, Repetition, join_histories
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Prediction(NamedTuple):
@@ -393,7 +394,8 @@ class LabelIndex(SavedIndex):
         """Return the index that a folder in memory holds."""
         contents = unpack_labels(folder)
         index = cls(contents.recipe, ranker=contents.want_ranker)
-        index._set(contents)
+        with reading():  # the native engine checks that no array points outside of another
+            index._set(contents)
         return index
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+from irli._native import LabelPlan
 from irli.base.checks import check_choice, check_int, check_keywords
-from irli.engine.label_layout import LabelPlan
 from irli.labels.calibration import Calibration
 
 SCORES = ("votes", "probability", "logit", "log-probability")  # the kernels use the position

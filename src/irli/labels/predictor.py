@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import LabelPredictor
 from irli.base.memory import read_only
-from irli.base.threads import Pool, run_all, split_batch
+from irli.base.threads import run_batch
 from irli.base.types import Sparse
-from irli.engine import predict as kernels
-from irli.engine.handle import Engine, make_engine
-from irli.engine.label_layout import BLOCK, LabelLayout, make_label_scratch
+from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.features import to_arrays
 from irli.labels.parameters import LabelParameters
 
 
 class Predictor:
-    """A label index in memory, with scratch memory for any number of threads."""
+    """A label index in memory. Any number of threads can predict at once."""
 
     def __init__(self, layout: LabelLayout) -> None:
-        self.layout = layout = LabelLayout(*(read_only(array) for array in layout))
-        self._engines: Pool[Engine] = Pool(lambda: make_engine(layout, make_label_scratch(layout)))
+        self.layout = LabelLayout(*(read_only(np.ascontiguousarray(part)) for part in layout))
+        self._native = LabelPredictor(self.layout)
 
     def predict(
         self,
@@ -41,24 +39,11 @@ class Predictor:
         scores = np.empty((count, k), dtype=np.float32)
         labels = np.empty((count, k), dtype=np.int64)
         plan = parameters.to_plan(k, calibration)
-        first = _to_kernel_arrays(routed)
-        second = first if ranked is routed else _to_kernel_arrays(ranked)
+        by_routers = to_arrays(routed)
+        by_ranker = by_routers if ranked is routed else to_arrays(ranked)
 
-        def answer(part: slice) -> None:
-            stop = min(part.stop, count)
-            with self._engines.borrow() as engine:
-                kernels.predict(engine, plan, first, second, part.start, stop, scores, labels)
+        def work(first: int, last: int) -> int:
+            return self._native.predict(by_routers, by_ranker, plan, first, last, scores, labels)
 
-        run_all([partial(answer, part) for part in split_batch(count, threads, BLOCK)], threads)
+        run_batch(work, count, threads, BLOCK)
         return scores, labels
-
-
-def _to_kernel_arrays(
-    rows: Sparse,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return the arrays of a CSR with the types that the kernels are compiled for."""
-    return (
-        read_only(rows.indptr.astype(np.int64, copy=False)),
-        read_only(rows.indices.astype(np.int32, copy=False)),
-        read_only(rows.data.astype(np.float32, copy=False)),
-    )

@@ -7,7 +7,6 @@ So rows are held out in groups of similar rows.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.labels.features import hash_features
 from irli.labels.profiles import average_profiles, embed_rows, normalize
 from irli.learning.problem import Problem
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _DIRECTIONS = 128  # dimensions of embedded rows and of label profiles
 _GROUP = 8  # rows in a group, at most, unless they are near copies

@@ -8,13 +8,13 @@ final ranker is then trained on all rows.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
@@ -33,7 +33,7 @@ from irli.labels.predictor import Predictor
 from irli.labels.problem import Split
 from irli.labels.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, usual_values
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SHORTLIST = 200  # labels that the index proposes for a row; the ranker trains on and reranks them
 _MORE_PER_LABEL = 4  # further ones for each label that a row carries on average

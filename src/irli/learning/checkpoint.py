@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from irli.base.files import write_atomically
+from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.base.types import StrPath
 from irli.engine.router import Router
@@ -22,7 +22,7 @@ from irli.learning.partition import Partition
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition, group_repetitions
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _TRUNK = ("project", "shift")  # arrays that all routers of a group share
 # What reading raises if some bytes of a file are wrong.

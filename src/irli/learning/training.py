@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
@@ -25,7 +25,7 @@ from irli.learning.repetition import History, Repetition
 from irli.learning.sizes import count_drawn
 from irli.learning.validation import Validation
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _WARM_UP = 0.05  # share of the steps in which the learning rate rises
 _LAST_RATE = 0.05  # the final learning rate, relative to the largest
@@ -239,7 +239,8 @@ class Learner:
         new = self._assign(head, rank)
         kept = self._is_accepted(head, new)
         if not kept and self.recipe.buckets_per_item > 1:
-            new = self._assign(head, rank, first=head.partition.assignment[:, 0])
+            first = np.ascontiguousarray(head.partition.assignment[:, 0])
+            new = self._assign(head, rank, first)
             kept = self._is_accepted(head, new)
         moved = new.moved_share(head.partition)
         if kept:

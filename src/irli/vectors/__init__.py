@@ -1,16 +1,22 @@
 """VectorIndex: nearest-neighbour search over vectors, and the readers of vector files."""
 
-from irli.base.vector_files import (
-    AnnBenchmark,
-    read_ann_benchmark,
-    read_ground_truth,
-    read_vectors,
-    write_vectors,
-)
-from irli.vectors.index import SearchResult, VectorIndex
-from irli.vectors.parameters import SearchParameters
-from irli.vectors.searcher import Explanation
-from irli.vectors.tune import TuneResult
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irli.base.vector_files import (
+        AnnBenchmark,
+        read_ann_benchmark,
+        read_ground_truth,
+        read_vectors,
+        write_vectors,
+    )
+    from irli.vectors.index import SearchResult, VectorIndex
+    from irli.vectors.parameters import SearchParameters
+    from irli.vectors.searcher import Explanation
+    from irli.vectors.tune import TuneResult
 
 __all__ = [
     "AnnBenchmark",
@@ -24,3 +30,24 @@ __all__ = [
     "read_vectors",
     "write_vectors",
 ]
+
+_HOME = {
+    "Explanation": "irli.vectors.searcher",
+    "SearchParameters": "irli.vectors.parameters",
+    "SearchResult": "irli.vectors.index",
+    "TuneResult": "irli.vectors.tune",
+    "VectorIndex": "irli.vectors.index",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used. A search needs no readers and no tuning."""
+    if name not in __all__:
+        raise AttributeError(f"module 'irli.vectors' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME.get(name, "irli.base.vector_files")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

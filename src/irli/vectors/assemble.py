@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.engine.pq import choose_pieces, encode_items
 from irli.engine.prefilter import LONG, no_int8_vectors, round_items
@@ -15,10 +15,10 @@ from irli.engine.router import pack
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition, join_histories
 from irli.vectors.contents import VectorContents, make_layout
+from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchParameters
-from irli.vectors.problem import HeldOut
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _CODE_STREAM = 1 << 20  # random stream of the codes; repetitions use their own small numbers
 _PROBES = 8  # default until the search is tuned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
 from irli.engine.router import ARRAYS, Router, unpack
 from irli.engine.vector_layout import Codes, Int8Vectors, VectorLayout
-from irli.learning.repetition import History
+from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchParameters
-from irli.vectors.problem import HeldOut
+
+if TYPE_CHECKING:
+    from irli.learning.repetition import History
 
 _SAMPLE = 4096  # vectors that set the scale of the 8-bit projection
 

@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import (
-    as_array,
-    as_ids,
-    as_queries,
-    as_relevance,
-    as_vectors,
-    check_int,
-    check_keywords,
-)
+from irli.base.checks import as_array, as_ids, as_queries, as_vectors, check_int, check_keywords
 from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
 from irli.base.ids import Ids
 from irli.base.index import SavedIndex
-from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
-from irli.engine.exact import exact_neighbors
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import CODES, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
-from irli.learning import learn, load_runs
-from irli.learning.options import LearnArguments, LearnOptions
-from irli.learning.repetition import History
-from irli.vectors.assemble import assemble
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
+from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchArguments, SearchParameters
-from irli.vectors.problem import HeldOut, make_problem
 from irli.vectors.searcher import Explanation, Searcher
-from irli.vectors.tune import TuneResult, tune
+
+if TYPE_CHECKING:  # what a search does not need is imported where it is used
+    from irli.learning.options import LearnArguments
+    from irli.learning.repetition import History
+    from irli.vectors.tune import TuneResult
 
 
 class SearchResult(NamedTuple):
@@ -126,6 +116,11 @@ class VectorIndex(SavedIndex):
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
+        from irli.learning import learn, load_runs
+        from irli.learning.options import LearnArguments, LearnOptions
+        from irli.vectors.assemble import assemble
+        from irli.vectors.problem import make_problem
+
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
         load_runs(run.device)  # fails early if torch or the device is missing
@@ -227,6 +222,8 @@ class VectorIndex(SavedIndex):
 
     def nearest(self, queries: Any, k: int = 10) -> SearchResult:
         """Return the true k nearest items of each query, found by exhaustive comparison."""
+        from irli.engine.exact import exact_neighbors
+
         vectors, metric = self._fitted().layout.vectors, self.metric
         prepared = prepare_vectors(as_vectors(queries, "queries", vectors.shape[1]), metric)
         rows = exact_neighbors(prepared, vectors, check_int("k", k, at_least=1), metric)
@@ -278,6 +275,8 @@ class VectorIndex(SavedIndex):
             The parameters, their measured recall and seconds per query, and whether the recall
             was reached.
         """
+        from irli.vectors.tune import tune
+
         searcher = self._fitted()
         held = self._tuning
         if queries is not None:
@@ -322,6 +321,8 @@ class VectorIndex(SavedIndex):
 
     def stats(self) -> dict[str, Any]:
         """Return sizes, settings and memory in bytes as plain values."""
+        from irli.base.metrics import load_summary
+
         layout = self._fitted().layout
         parts = (*layout, *layout.codes, *layout.projection, *layout.int8, self._ids.values)
         repetitions, buckets = layout.bias.shape
@@ -378,6 +379,8 @@ def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:
 
 
 def _check_relevance(relevance: Any, queries: NDArray[np.float32] | None, items: int) -> Any:
+    from irli.base.sparse import as_relevance
+
     if relevance is None:
         return None
     if queries is None:

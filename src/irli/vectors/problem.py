@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,27 +10,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.base.progress import Progress
 from irli.base.recipe import Recipe
 from irli.base.types import Sparse
 from irli.engine.exact import exact_neighbors
 from irli.errors import InvalidParameter
 from irli.learning.problem import Problem
+from irli.vectors.held_out import HeldOut
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Items, and sample queries, held out for validation and tuning: this share, at most this many.
 HELD_SHARE, HELD_MOST = 0.05, 500
 _TRUTH_WIDTH = 10  # true neighbours of a held-out query that validation looks for
 _QUERY_WEIGHT = 3.0  # in the affinity, a sample query counts as much as three items
 _MIX_NEAREST = 50  # a query is mixed with one of this many nearest queries
-
-
-class HeldOut(NamedTuple):
-    """Queries that training never sees. `tune` measures recall on them."""
-
-    queries: NDArray[np.float32]  # (v, d)
-    rows: NDArray[np.int64]  # (v,): the row of the item that the query is, or -1
 
 
 class VectorProblem(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import check_float, check_int
+from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
+from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchParameters
-from irli.vectors.problem import HeldOut
 from irli.vectors.searcher import Searcher
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _STRIDES = 16  # coarse steps of a dial, from the least work to the most
 _STEPS = 6  # bisection steps within a stride

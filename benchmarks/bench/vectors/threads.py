@@ -1,8 +1,7 @@
-"""The first answer of a fresh process, and the gain of a second thread."""
+"""The gain of a second thread."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 
@@ -10,38 +9,17 @@ import numpy as np
 
 import irli
 from bench.commands import Options, find_file, make_recipe
-from bench.common import report_table, run_module, say, time_least
+from bench.common import report_table, time_least
 from bench.vectors.data import FILES
 from irli.base.vector_files import read_vectors
 
 BATCH = 10_000
-ITEMS = 20_000  # of the index that answers first
 
 
 def _read(options: Options, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the items and all queries of a data set."""
     path = find_file(options.data, FILES[name])
     return np.array(read_vectors(path, key="train")), np.array(read_vectors(path, key="test"))
-
-
-def first_answer(options: Options) -> None:
-    """Seconds from the start of a process to its first answer, with nothing heavy imported."""
-    base, queries = _read(options, "wordnet")
-    recipe = make_recipe(options, epochs=1, epoch_size=4096, training_points=4096)
-    with tempfile.TemporaryDirectory() as folder:
-        index, query = Path(folder) / "index", Path(folder) / "query.npy"
-        irli.VectorIndex("cosine", recipe=recipe).fit(base[:ITEMS]).save(index)
-        np.save(query, queries[0])
-        times = []
-        for _ in range(1 if options.smoke else 4):
-            started = time.perf_counter()
-            imported = run_module("bench.vectors.first_search", index, query).strip()
-            times.append(time.perf_counter() - started)
-    say(f"heavy modules imported: {imported}")
-    warm = times[1:] or times  # the first one may compile kernels
-    head, rows = ["first answer after, s"], [[f"{min(warm):.2f} to {max(warm):.2f}"]]
-    path = Path(options.results) / "vectors" / "first-answer.json"
-    report_table(path, head, rows, seconds=warm, imported=imported)
 
 
 def threads(options: Options) -> None:

@@ -1,0 +1,1 @@
+"""How soon a fresh process is ready."""

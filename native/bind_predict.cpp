@@ -1,0 +1,157 @@
+// Bindings of label prediction: `LabelPlan` and `LabelPredictor`.
+
+#include <algorithm>
+
+#include "arrays.h"
+#include "check_layout.h"
+#include "cpu.h"
+#include "scratch.h"
+
+namespace irli {
+namespace {
+
+LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score, double by_margin,
+                    double by_score, double threshold) {
+  if (k < 1 || probes < 1 || candidates < 1 || score < 0 ||
+      score > static_cast<int64_t>(LabelScore::kLogProbability))
+    throw std::invalid_argument("The parameters of a LabelPlan are out of range.");
+  return {k,         probes,   candidates, static_cast<LabelScore>(score),
+          by_margin, by_score, threshold};
+}
+
+// Read the arrays of a `LabelLayout` in Python, and check the numbers that kernels use as places.
+LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
+  Fields fields(object);
+  LabelLayout layout{};
+  const auto project = fields.shape("project"), bias = fields.shape("bias");
+  const auto prior = fields.shape("prior"), starts = fields.shape("starts");
+  if (project.size() != 3 || bias.size() != 2 || prior.size() != 1 || starts.size() != 1)
+    throw std::invalid_argument("The arrays of a LabelLayout have the wrong number of axes.");
+  const int64_t T = layout.trunks = project[0], d = layout.dim = project[1];
+  const int64_t G = layout.width = project[2], L = layout.labels = prior[0];
+  const int64_t R = layout.repetitions = bias[0], B = layout.buckets = bias[1];
+  const int64_t D = layout.features = starts[0] - 1;
+  layout.project = fields.get<int8_t>("project", {T, d, G});
+  layout.project_scale = fields.get<float>("project_scale", {T, d});
+  layout.shift = fields.get<float>("shift", {T, G});
+  layout.out = fields.get<int8_t>("out", {R, (B + kPanel - 1) / kPanel, (G + 3) / 4, kPanel, 4});
+  layout.out_scale = fields.get<float>("out_scale", {R, B});
+  layout.bias = fields.get<float>("bias", {R, B});
+  layout.offsets = fields.get<int64_t>("offsets", {R, B + 1});
+  layout.entries = fields.get<int32_t>("items", {-1});
+  const int64_t entries = fields.shape("items")[0];
+  layout.share = fields.get<float>("share", {entries});
+  layout.prior = fields.get<float>("prior", {L});
+  layout.starts = fields.get<int64_t>("starts", {D + 1});
+  layout.gaps = fields.get<uint16_t>("gaps", {-1});
+  const int64_t weights = fields.shape("gaps")[0];
+  layout.weights = fields.get<int8_t>("weights", {weights});
+  layout.scale = fields.get<float>("scale", {D ? L : 0});
+  layout.constant = fields.get<float>("constant", {D ? L : 0});
+
+  check_layout(layout, entries, weights);
+  held = fields.take();
+  return layout;
+}
+
+// Rows (n, d) as the arrays of a CSR.
+class Rows {
+ public:
+  Rows(const char* name, const nb::tuple& arrays, int64_t dim) : name_(name), dim_(dim) {
+    if (nb::len(arrays) != 3 || !nb::try_cast(arrays[0], indptr_, false) ||
+        !nb::try_cast(arrays[1], indices_, false) || !nb::try_cast(arrays[2], data_, false))
+      throw std::invalid_argument(std::string("The rows '") + name +
+                                  "' must be (indptr, indices, data) of int64, int32 and float32.");
+  }
+
+  int64_t count() const { return static_cast<int64_t>(indptr_.shape(0)) - 1; }
+  SparseRows get() const { return {indptr_.data(), indices_.data(), data_.data()}; }
+
+  // Throw unless the rows from `first` to `last` are well-formed. This reads little compared to a
+  // prediction, so that nothing before it has to be trusted.
+  void check(int64_t first, int64_t last) const {
+    const int64_t size = static_cast<int64_t>(std::min(indices_.shape(0), data_.shape(0)));
+    if (!check_rows(get(), first, last, size, dim_))
+      throw std::invalid_argument(std::string("The rows '") + name_ + "' must be well-formed: " +
+                                  "ascending indptr, and indices below " + std::to_string(dim_) +
+                                  ".");
+  }
+
+ private:
+  const char* name_;
+  int64_t dim_;
+  Array<const int64_t, nb::ndim<1>> indptr_;
+  Array<const int32_t, nb::ndim<1>> indices_;
+  Array<const float, nb::ndim<1>> data_;
+};
+
+class LabelPredictor {
+ public:
+  explicit LabelPredictor(nb::handle layout) : layout_(read_layout(layout, held_)) {}
+
+  // Label the rows from `first` to `last`. Return the row that was reached. See `Turn`.
+  int64_t predict(const nb::tuple& routed, const nb::tuple& ranked, const LabelPlan& plan,
+                  int64_t first, int64_t last, const Array<float, nb::ndim<2>>& scores,
+                  const Array<int64_t, nb::ndim<2>>& labels) {
+    const bool ranks = plan.by_margin > 0;
+    if (ranks && layout_.features == 0)
+      throw std::invalid_argument("The plan uses a ranker, and the index has none.");
+    const Rows by_routers("routed", routed, layout_.dim);
+    const Rows by_ranker("ranked", ranks ? ranked : routed, ranks ? layout_.features : layout_.dim);
+    const int64_t count = by_routers.count();
+    check_shape("scores", scores, {count, plan.k});
+    check_shape("labels", labels, {count, plan.k});
+    if (first < 0 || last > count || by_ranker.count() != count)
+      throw std::invalid_argument("The rows are out of range.");
+    nb::gil_scoped_release unlocked;
+    const Borrowed<PredictScratch> scratch(pool_, layout_);
+    const Turn turn;
+    while (first < last) {
+      const int64_t some = std::min(kBlock, last - first);
+      by_routers.check(first, first + some);
+      if (ranks) by_ranker.check(first, first + some);
+      kernels_.predict_block(layout_, plan, by_routers.get(), by_ranker.get(), first, some,
+                             scratch->get(), scores.data() + first * plan.k,
+                             labels.data() + first * plan.k);
+      first += some;
+      if (turn.is_over()) break;
+    }
+    return first;
+  }
+
+ private:
+  std::vector<nb::object> held_;
+  LabelLayout layout_;
+  const Kernels& kernels_ = kernels();
+  Pool<PredictScratch> pool_;
+};
+
+}  // namespace
+
+void bind_predict(nb::module_& m) {
+  nb::class_<LabelPlan>(m, "LabelPlan", "The parameters of a prediction, as the kernels read them.")
+      .def(
+          "__init__",
+          [](LabelPlan* plan, int64_t k, int64_t probes, int64_t candidates, int64_t score,
+             double by_margin, double by_score, double threshold) {
+            new (plan) LabelPlan(
+                make_plan(k, probes, candidates, score, by_margin, by_score, threshold));
+          },
+          nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("candidates"), nb::arg("score"),
+          nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"))
+      .def_ro("k", &LabelPlan::k)
+      .def_ro("probes", &LabelPlan::probes)
+      .def_ro("candidates", &LabelPlan::candidates)
+      .def_prop_ro("score", [](const LabelPlan& plan) { return static_cast<int64_t>(plan.score); })
+      .def_ro("by_margin", &LabelPlan::by_margin)
+      .def_ro("by_score", &LabelPlan::by_score)
+      .def_ro("threshold", &LabelPlan::threshold);
+
+  const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
+  nb::class_<LabelPredictor>(m, "LabelPredictor", "A label index that threads can predict with.")
+      .def(nb::init<nb::handle>(), nb::arg("layout"))
+      .def("predict", &LabelPredictor::predict, nb::arg("routed"), nb::arg("ranked"),
+           nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("scores"), as_is("labels"));
+}
+
+}  // namespace irli

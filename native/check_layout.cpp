@@ -1,0 +1,131 @@
+#include "check_layout.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace irli {
+namespace {
+
+constexpr int64_t kMostNumbers = INT32_MAX;  // items and buckets have 32 bits
+constexpr int64_t kMostRows = 1 << 16;       // of 8-bit weights: their sums have 32 bits
+constexpr int64_t kMostPieces = UINT16_MAX / kMost;  // of codes: their sums have 16 bits
+
+void require(bool good, const char* what) {
+  if (!good)
+    throw std::invalid_argument(std::string("The arrays of an index are damaged: ") + what +
+                                ". Copy the folder again, or build the index again.");
+}
+
+// Whether `count` parts, which start at places[0], places[1], ..., lie within `size` in this order.
+bool rises(const int64_t* places, int64_t count, int64_t size) {
+  bool good = places[0] >= 0 && places[count] <= size;
+  for (int64_t i = 0; i < count; ++i) good &= places[i] <= places[i + 1];
+  return good;
+}
+
+void check_offsets(const int64_t* offsets, int64_t repetitions, int64_t buckets, int64_t size,
+                   const char* what) {
+  for (int64_t r = 0; r < repetitions; ++r)
+    require(rises(offsets + r * (buckets + 1), buckets, size), what);
+}
+
+void check_entries(const int32_t* entries, int64_t count, int64_t items) {
+  bool good = true;
+  for (int64_t e = 0; e < count; ++e)
+    good &= static_cast<uint32_t>(entries[e]) < static_cast<uint32_t>(items);
+  require(good, "the buckets must hold items or labels of the index");
+}
+
+// A sum of bytes less the sum for a query of zeros must stay within 32 bits.
+void check_zeros(const int32_t* zero, int64_t count, int64_t rows, const char* what) {
+  const int64_t most = kMostRows * 64 * 128;
+  bool good = rows <= kMostRows;
+  for (int64_t c = 0; c < count; ++c) good = good && zero[c] >= -most && zero[c] <= most;
+  require(good, what);
+}
+
+void check_router(const VectorLayout& layout) {
+  const int64_t features = layout.rotated ? layout.rotated : layout.width;
+  require(layout.linear >= 0 && layout.linear <= layout.width,
+          "the linear features of a router must be some of its features");
+  bool good = layout.stages >= 1 && layout.first >= 0 && layout.first == layout.depths[0] &&
+              layout.depths[layout.stages - 1] <= features;
+  for (int64_t stage = 1; good && stage < layout.stages; ++stage)
+    good = layout.depths[stage - 1] <= layout.depths[stage] && layout.keeps[stage] >= 1;
+  require(good, "the stages of a router must use more and more features of at least one bucket");
+  if (layout.bytes) {
+    require(layout.rotated == 0 && layout.stages == 1, "an int8 router must have one stage");
+    check_zeros(layout.zero, layout.repetitions * layout.buckets, layout.width,
+                "the sums in 'zero' of a router are too large");
+  }
+}
+
+void check_codes(const VectorLayout& layout, int64_t blocks) {
+  const Codes& codes = layout.codes;
+  require(codes.pieces % 2 == 0 && codes.pieces <= kMostPieces && codes.size >= 1,
+          "the number of pieces of a code must be even, and at most 516");
+  check_offsets(codes.offsets, layout.repetitions, layout.buckets, blocks,
+                "the offsets of the codes must rise, up to the number of blocks");
+  for (int64_t r = 0; r < layout.repetitions; ++r)
+    for (int64_t b = 0; b < layout.buckets; ++b) {
+      const int64_t at = r * (layout.buckets + 1) + b;
+      const int64_t load = layout.offsets[at + 1] - layout.offsets[at];
+      require(codes.offsets[at + 1] - codes.offsets[at] == (load + kLanes - 1) / kLanes,
+              "a bucket must have a block of codes for each 32 items");
+    }
+}
+
+}  // namespace
+
+void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks) {
+  require(layout.items >= 1 && layout.dim >= 1 && layout.repetitions >= 1 && layout.buckets >= 1,
+          "there must be an item, a dimension, a repetition and a bucket");
+  require(layout.items <= kMostNumbers && layout.repetitions <= kMostNumbers / layout.buckets,
+          "items and buckets must have 32-bit numbers");
+  require(layout.metric == kL2 || layout.metric == kDot, "the metric is unknown");
+  check_router(layout);
+  const Projection& projection = layout.projection;
+  if (projection.columns) {
+    require(projection.columns ==
+                layout.repetitions * layout.width + layout.codes.pieces * layout.codes.size,
+            "the projection must have a column for each feature and code");
+    check_zeros(projection.zero, projection.columns, layout.dim,
+                "the sums in 'zero' of the projection are too large");
+  }
+  check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
+                "the offsets of the buckets must rise, up to the number of entries");
+  check_entries(layout.entries, entries, layout.items);
+  if (layout.codes.pieces) check_codes(layout, blocks);
+}
+
+void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights) {
+  require(layout.repetitions >= 1 && layout.buckets >= 1 && layout.features >= 0 &&
+              (layout.trunks == 1 || layout.trunks == layout.repetitions),
+          "there must be a repetition and a bucket, and a trunk for one repetition or for all");
+  require(layout.labels <= kMostNumbers && layout.repetitions <= kMostNumbers / layout.buckets,
+          "labels and buckets must have 32-bit numbers");
+  require(layout.width <= kMostRows, "a router has too many features");
+  check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
+                "the offsets of the buckets must rise, up to the number of entries");
+  check_entries(layout.entries, entries, layout.labels);
+  require(rises(layout.starts, layout.features, weights),
+          "the starts of the ranker's features must rise, up to the number of weights");
+  bool good = true;
+  for (int64_t feature = 0; feature < layout.features; ++feature) {
+    int64_t label = 0;
+    for (int64_t w = layout.starts[feature]; w < layout.starts[feature + 1]; ++w)
+      label += layout.gaps[w];
+    good &= label < layout.labels || layout.starts[feature] == layout.starts[feature + 1];
+  }
+  require(good, "the ranker must have weights for labels of the index");
+}
+
+bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t size, int64_t dim) {
+  if (!rises(rows.indptr + first, last - first, size)) return false;
+  bool good = true;
+  for (int64_t e = rows.indptr[first]; e < rows.indptr[last]; ++e)
+    good &= static_cast<uint32_t>(rows.indices[e]) < static_cast<uint64_t>(dim);
+  return good;
+}
+
+}  // namespace irli

@@ -1,0 +1,19 @@
+// The one check of the numbers that come from a file and that kernels use as places in memory.
+#pragma once
+
+#include "layout.h"
+
+namespace irli {
+
+// Throw std::invalid_argument unless kernels can read the layout without leaving its arrays.
+// `entries` and `blocks` are the lengths of these arrays. Shapes were checked before.
+void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks);
+
+// The same for labels. `entries` and `weights` are the lengths of these arrays.
+void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights);
+
+// Whether the rows from `first` to `last` are well-formed, with indices below `dim`. `size` is the
+// length of `indices` and `data`.
+bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t size, int64_t dim);
+
+}  // namespace irli

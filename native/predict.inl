@@ -1,0 +1,256 @@
+// Label prediction, Algorithm 2 of the paper for labels, stage by stage:
+//
+//   route    the logits of all buckets, for a block of sparse rows
+//   gather   probe the best buckets of each repetition, collect their labels and add up scores
+//   keep     the candidates: the labels with the best scores
+//   rank     calibrate the scores of the candidates with the ranker's margins
+//   write    the k best labels, best first
+//
+// `predict_block` runs all stages for up to kBlock rows.
+
+// --- route --------------------------------------------------------------------------------------
+
+constexpr int64_t kRowsAhead = 8;  // rows of weights that are prefetched ahead
+
+// Write the features relu(shift + x' project) of a sparse row x with trunk t, for `Parts` times 16
+// columns from `low` on. Products are rounded before they are added: so all back-ends agree.
+template <int Parts>
+inline void project_columns(const LabelLayout& layout, int64_t t, const SparseRows& rows,
+                            int64_t row, int64_t low, float* out) {
+  const int64_t width = layout.width, stop = rows.indptr[row + 1];
+  const int8_t* project = layout.project + t * layout.dim * width;
+  const float* scale = layout.project_scale + t * layout.dim;
+  Floats total[Parts];
+  for (int part = 0; part < Parts; ++part)
+    total[part] = load(layout.shift + t * width + low + 16 * part);
+  for (int64_t e = rows.indptr[row]; e < stop; ++e) {
+    if (low == 0 && e + kRowsAhead < stop)
+      fetch(project + rows.indices[e + kRowsAhead] * width, width);
+    const int64_t feature = rows.indices[e];
+    const Floats value = fill(rows.data[e] * scale[feature]);
+    for (int part = 0; part < Parts; ++part)
+      total[part] = add(total[part],
+                        multiply(value, widen(project + feature * width + low + 16 * part)));
+  }
+  for (int part = 0; part < Parts; ++part)
+    store(out + low + 16 * part, larger(total[part], fill(0)));
+}
+
+// The same for the last few columns.
+inline void project_rest(const LabelLayout& layout, int64_t t, const SparseRows& rows, int64_t row,
+                         int64_t low, float* out) {
+  const int64_t width = layout.width, columns = width - low;
+  const int8_t* project = layout.project + t * layout.dim * width + low;
+  const float* scale = layout.project_scale + t * layout.dim;
+  Floats total = load_some(layout.shift + t * width + low, columns);
+  for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
+    const int64_t feature = rows.indices[e];
+    const Floats value = fill(rows.data[e] * scale[feature]);
+    total = add(total, multiply(value, widen_some(project + feature * width, columns)));
+  }
+  store_some(out + low, larger(total, fill(0)), columns);
+}
+
+inline void compute_features(const LabelLayout& layout, int64_t t, const SparseRows& rows,
+                             int64_t row, float* out) {
+  int64_t low = 0;
+  for (; low + 64 <= layout.width; low += 64) project_columns<4>(layout, t, rows, row, low, out);
+  for (; low + 16 <= layout.width; low += 16) project_columns<1>(layout, t, rows, row, low, out);
+  if (low < layout.width) project_rest(layout, t, rows, row, low, out);
+}
+
+// Write the logits of repetition r: bias + step * scale * sums.
+inline void scale_sums(const LabelLayout& layout, int64_t r, float step, const int32_t* sums,
+                       float* logits) {
+  const float* scale = layout.out_scale + r * layout.buckets;
+  const float* bias = layout.bias + r * layout.buckets;
+  for (int64_t b = 0; b < layout.buckets; b += 16) {
+    const int64_t left = layout.buckets - b;
+    const Floats factor = left < 16 ? load_some(scale + b, left) : load(scale + b);
+    const Floats start = left < 16 ? load_some(bias + b, left) : load(bias + b);
+    store(logits + b, fused(multiply(fill(step), factor), widen(sums + b), start));
+  }
+}
+
+// Write the logits of all buckets for `count` rows from `first` on.
+inline void route(const LabelLayout& layout, const SparseRows& rows, int64_t first, int64_t count,
+                  LabelScratch& scratch) {
+  const int64_t panels = round_up(layout.buckets, kPanel) / kPanel;
+  const int64_t fours = round_up(layout.width, 4) / 4;
+  float steps[kBlock];
+  for (int64_t r = 0; r < layout.repetitions; ++r) {
+    for (int64_t i = 0; r < layout.trunks && i < count; ++i) {  // one trunk serves all repetitions
+      float* features = scratch.features + i * scratch.width_floats;
+      compute_features(layout, r, rows, first + i, features);
+      steps[i] = round_to_bytes(features, layout.width, 0, 127,
+                                scratch.bytes + i * scratch.width_floats);
+    }
+    multiply_bytes(scratch.bytes, count, scratch.width_floats,
+                   layout.out + r * panels * fours * 4 * kPanel, panels, fours, scratch.sums,
+                   scratch.sum_columns);
+    for (int64_t i = 0; i < count; ++i)
+      scale_sums(layout, r, steps[i], scratch.sums + i * scratch.sum_columns,
+                 scratch.logits + (i * layout.repetitions + r) * scratch.bucket_floats);
+  }
+}
+
+// --- gather -------------------------------------------------------------------------------------
+
+// The number of the next row.
+inline uint8_t next_row(const LabelLayout& layout, LabelScratch& scratch) {
+  if (scratch.clock == 255) {
+    memset(scratch.stamp, 0, static_cast<size_t>(layout.labels));
+    scratch.clock = 0;
+  }
+  return ++scratch.clock;
+}
+
+// List the best buckets in `places`. Of equal buckets the first are taken. Return how many.
+inline int64_t probe(const float* logits, int64_t buckets, int64_t probes, int32_t* places) {
+  const int64_t wanted = smaller_of(probes, buckets);
+  const float cut = find_cut(logits, buckets, wanted);
+  const int64_t count = find_at_least(logits, buckets, cut, places);
+  if (count == wanted) return count;
+  int64_t ties = wanted, kept = 0;
+  for (int64_t p = 0; p < count; ++p) ties -= logits[places[p]] > cut;
+  for (int64_t p = 0; p < count && kept < wanted; ++p) {
+    const bool above = logits[places[p]] > cut;
+    if (above || ties-- > 0) places[kept++] = places[p];
+  }
+  return kept;
+}
+
+// Add gain(entry) to the score of each label of a bucket. Return how many labels are found by now.
+// Without branches: whether a label was found before cannot be predicted.
+template <class Gain>
+inline int64_t add_bucket(const LabelLayout& layout, const int64_t* ends, uint8_t now,
+                          int64_t found, LabelScratch& scratch, Gain gain) {
+  for (int64_t e = ends[0]; e < ends[1]; ++e) {
+    const int32_t label = layout.entries[e];
+    const bool known = scratch.stamp[label] == now;
+    scratch.stamp[label] = now;
+    scratch.scores[label] = (known ? scratch.scores[label] : 0.0f) + gain(e);
+    scratch.touched[found] = label;
+    found += !known;
+  }
+  return found;
+}
+
+// Collect the labels of the best buckets in `touched` and their scores in `values`. Return how many
+// labels are found.
+inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
+                      LabelScratch& scratch) {
+  const uint8_t now = next_row(layout, scratch);
+  const float each = 1.0f / static_cast<float>(layout.repetitions);
+  const bool shared = plan.score == LabelScore::kProbability;
+  int64_t found = 0;
+  float base = 0;
+  for (int64_t r = 0; r < layout.repetitions; ++r) {
+    const float* logits = scratch.logits + (row * layout.repetitions + r) * scratch.bucket_floats;
+    const int64_t probed = probe(logits, layout.buckets, plan.probes, scratch.places);
+    float total = 0, weakest = INFINITY;
+    if (shared || plan.score == LabelScore::kLogProbability)
+      total = log_sum_exp(logits, layout.buckets);
+    for (int64_t p = 0; p < probed; ++p) weakest = smaller_of(weakest, logits[scratch.places[p]]);
+    // Buckets that are not probed count like the weakest one.
+    if (plan.score == LabelScore::kLogProbability) base += (weakest - total) * each;
+    for (int64_t p = 0; p < probed; ++p) {
+      const int32_t b = scratch.places[p];
+      const int64_t* ends = layout.offsets + r * (layout.buckets + 1) + b;
+      float value = 1;
+      if (shared) value = expf(logits[b] - total);
+      if (plan.score == LabelScore::kLogit) value = logits[b] * each;
+      if (plan.score == LabelScore::kLogProbability) value = (logits[b] - weakest) * each;
+      if (shared) {
+        found = add_bucket(layout, ends, now, found, scratch,
+                           [&](int64_t e) { return value * layout.share[e]; });
+      } else {
+        found = add_bucket(layout, ends, now, found, scratch, [=](int64_t) { return value; });
+      }
+    }
+  }
+  for (int64_t t = 0; t < found; ++t) {
+    const int32_t label = scratch.touched[t];
+    const float score = scratch.scores[label];
+    scratch.values[t] =
+        shared ? logf(larger_of(score * each, 1e-30f)) : score + (base + layout.prior[label]);
+  }
+  return found;
+}
+
+// --- keep, rank, write --------------------------------------------------------------------------
+
+// Write the keys of the `wanted` best of the `count` found labels, in no order. The smaller label
+// wins a tie. Return how many keys there are.
+inline int64_t select_best(int64_t count, int64_t wanted, LabelScratch& scratch) {
+  const float cut = find_cut(scratch.values, count, wanted);
+  const int64_t kept = find_at_least(scratch.values, count, cut, scratch.places);
+  for (int64_t p = 0; p < kept; ++p) {
+    const int32_t t = scratch.places[p];
+    scratch.keys[p] = make_key(scratch.values[t], static_cast<uint32_t>(scratch.touched[t]));
+  }
+  if (kept <= wanted) return kept;
+  kth_largest(scratch.keys, kept, wanted);  // drops surplus ties
+  return wanted;
+}
+
+// Keep the `wanted` labels with the best scores. Return how many are left.
+inline int64_t keep_candidates(int64_t found, int64_t wanted, LabelScratch& scratch) {
+  if (found <= wanted) return found;
+  const int64_t kept = select_best(found, wanted, scratch);
+  for (int64_t t = 0; t < kept; ++t) {
+    scratch.touched[t] = static_cast<int32_t>(key_number(scratch.keys[t]));
+    scratch.values[t] = key_value(scratch.keys[t]);
+  }
+  return kept;
+}
+
+// Replace the scores of the candidates by scores calibrated with the ranker's margins.
+inline void rank(const LabelLayout& layout, const LabelPlan& plan, const SparseRows& rows,
+                 int64_t row, int64_t found, LabelScratch& scratch) {
+  float* margins = scratch.margins;
+  for (int64_t t = 0; t < found; ++t) margins[scratch.touched[t]] = 0;
+  add_margins(rows, row, layout.starts, layout.gaps, layout.weights, margins);
+  for (int64_t t = 0; t < found; ++t) {
+    const int32_t label = scratch.touched[t];
+    const float margin = margins[label] * layout.scale[label] + layout.constant[label];
+    const double shortfall = larger_of(0.0, 1.0 - static_cast<double>(margin));
+    const double score = plan.by_score * static_cast<double>(scratch.values[t]) -
+                         plan.by_margin * shortfall * shortfall + plan.threshold;
+    scratch.values[t] = static_cast<float>(score);
+  }
+}
+
+// Write the k best labels, best first. Places without a label get -1 and an infinite score.
+inline void write_best(int64_t found, int64_t k, LabelScratch& scratch, float* scores,
+                       int64_t* labels) {
+  const int64_t count = select_best(found, k, scratch);
+  sort_down(scratch.keys, count);
+  for (int64_t t = 0; t < count; ++t) {
+    scores[t] = key_value(scratch.keys[t]);
+    labels[t] = key_number(scratch.keys[t]);
+  }
+  for (int64_t t = count; t < k; ++t) {
+    scores[t] = -INFINITY;
+    labels[t] = -1;
+  }
+}
+
+// --- all stages ---------------------------------------------------------------------------------
+
+// Label the rows from `first` to `first + count`. `routed` are the rows with the routers' features,
+// `ranked` the same rows with the ranker's.
+[[maybe_unused]] void predict_block(const LabelLayout& layout, const LabelPlan& plan,
+                                    const SparseRows& routed, const SparseRows& ranked,
+                                    int64_t first, int64_t count, LabelScratch& scratch,
+                                    float* scores, int64_t* labels) {
+  route(layout, routed, first, count, scratch);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t found = gather(layout, plan, i, scratch);
+    if (plan.by_margin > 0) {
+      found = keep_candidates(found, larger_of(plan.candidates, plan.k), scratch);
+      rank(layout, plan, ranked, first + i, found, scratch);
+    }
+    write_best(found, plan.k, scratch, scores + i * plan.k, labels + i * plan.k);
+  }
+}

@@ -1,0 +1,103 @@
+"""Searching a layout with the native engine: a batch, one query, or stage by stage."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli._native import SearchPlan, VectorSearcher
+from irli.engine.vector_layout import LOG_PROBABILITY, PLAIN, VectorLayout
+
+Allowed = NDArray[np.bool_] | None
+
+
+def plan(**changes: Any) -> SearchPlan:
+    """Return a plan that looks at everything, but for the changes."""
+    settings = {
+        "k": 5,
+        "probes": 0,
+        "threshold": -math.inf,
+        "min_votes": 1,
+        "candidates": 0,
+        "score": LOG_PROBABILITY,
+    }
+    return SearchPlan(**{**settings, **changes})
+
+
+class Answer(NamedTuple):
+    """What a batch of queries found, and whether all of them are finite."""
+
+    distances: NDArray[np.float32]
+    items: NDArray[np.int64]
+    finite: bool
+
+
+def search(
+    searcher: VectorSearcher,
+    queries: NDArray[np.float32],
+    plan: SearchPlan,
+    allowed: Allowed = None,
+    ids: NDArray[np.int64] | None = None,
+    form: int = PLAIN,
+) -> Answer:
+    """Search a batch (n, d), called again until its end is reached."""
+    shape = len(queries), plan.k
+    distances, items = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.int64)
+    reached = 0
+    while 0 <= reached < len(queries):
+        reached = searcher.search(
+            queries, plan, allowed, ids, form, reached, len(queries), distances, items
+        )
+    return Answer(distances, items, reached >= 0)
+
+
+def search_one(
+    searcher: VectorSearcher,
+    query: NDArray[np.float32],
+    plan: SearchPlan,
+    ids: NDArray[np.int64] | None = None,
+    form: int = PLAIN,
+) -> Answer:
+    """Search one query (d,)."""
+    distances, items = np.empty(plan.k, dtype=np.float32), np.empty(plan.k, dtype=np.int64)
+    finite = searcher.search_one(query, plan, ids, form, distances, items)
+    return Answer(distances, items, finite)
+
+
+class Stages(NamedTuple):
+    """What each stage of a search did for one query."""
+
+    logits: NDArray[np.float32]  # (R, B): log-probabilities of the buckets
+    probed: list[tuple[int, int]]  # repetition and bucket
+    found: int  # items in the probed buckets, or those that a scan of codes chose
+    read: int  # entries of the probed buckets
+    candidates: list[int]  # in the order in which they are reranked
+    items: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    votes: NDArray[np.int32]
+
+
+def explain(
+    layout: VectorLayout,
+    query: NDArray[np.float32],
+    plan: SearchPlan,
+    allowed: Allowed = None,
+    searcher: VectorSearcher | None = None,
+) -> Stages:
+    """Run the stages for one query (d,)."""
+    searcher = VectorSearcher(layout) if searcher is None else searcher
+    told = searcher.explain(query.reshape(1, -1), plan, allowed)
+    shape = layout.bias.shape
+    return Stages(
+        logits=told["log_probabilities"].reshape(shape),
+        probed=[divmod(c, shape[1]) for c in told["probed"].tolist()],
+        found=told["found"],
+        read=told["read"],
+        candidates=told["candidates"].tolist(),
+        items=told["items"],
+        distances=told["distances"],
+        votes=told["votes"],
+    )
