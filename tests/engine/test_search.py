@@ -42,6 +42,7 @@ from irli.learning.partition import Partition
 pytestmark = pytest.mark.usefixtures("simd")
 
 DIM, N, B, R = 5, 120, 12, 3
+ROWS = np.arange(N)
 SCORES = (VOTES, PROBABILITY, LOG_PROBABILITY)
 
 
@@ -261,7 +262,7 @@ def test_stages_add_up_to_search(
         np.testing.assert_array_equal(found.items[i], right.items)
         np.testing.assert_array_equal(found.distances[i], right.distances)
         if allowed is None:
-            one = search_one(searcher, q[i], p)
+            one = search_one(searcher, q[i], p, ROWS)
             assert one.finite
             np.testing.assert_array_equal(one.items, right.items)
             np.testing.assert_array_equal(one.distances, right.distances)
@@ -321,8 +322,8 @@ def test_a_query_that_is_not_finite_is_reported(odd: float, place: int, form: in
     assert search(searcher, q, plan(), form=form).finite
     q[place, 3] = odd
     assert not search(searcher, q, plan(), form=form).finite
-    assert not search_one(searcher, q[place], plan(), form=form).finite
-    assert search_one(searcher, q[place - 1], plan(), form=form).finite
+    assert not search_one(searcher, q[place], plan(), ROWS, form).finite
+    assert search_one(searcher, q[place - 1], plan(), ROWS, form).finite
 
 
 @pytest.mark.parametrize("score", [LOG_PROBABILITY, CODES])
