@@ -182,6 +182,7 @@ def fill_blocks(
     blocks: NDArray[np.uint8],
 ) -> None:
     """Write codes (N, M) into blocks (blocks, M / 2, 32), bucket by bucket."""
+
 # --- label prediction --------------------------------------------------------------------------
 
 Csr: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
@@ -230,6 +231,9 @@ class LabelPredictor:
 
 # --- learning on labels ------------------------------------------------------------------------
 
+def are_ordered_rows(
+    indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int
+) -> bool: ...
 def train_classifiers(
     first: int,
     last: int,
