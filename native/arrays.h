@@ -113,35 +113,6 @@ nb::object to_numpy(std::vector<T> values) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
 }
 
-// Whether `count` lists are well-formed: list i is indices[indptr[i]:indptr[i + 1]], of numbers in
-// [0, limit). There are `size` indices.
-inline bool are_lists(const int64_t* indptr, int64_t count, const int32_t* indices, int64_t size,
-                      int64_t limit) {
-  bool good = indptr[0] >= 0 && indptr[count] <= size;
-  for (int64_t i = 0; i < count; ++i) good &= indptr[i] <= indptr[i + 1];
-  if (!good) return false;
-  for (int64_t e = indptr[0]; e < indptr[count]; ++e)
-    good &= static_cast<int64_t>(static_cast<uint32_t>(indices[e])) < limit;
-  return good;
-}
-
-// Throw unless the packed weights of a ranker (see `irli.labels.ranker`) belong to labels below
-// `labels`. There are `size` weights.
-inline void check_packed(const int64_t* starts, int64_t features, const uint16_t* gaps,
-                         int64_t size, int64_t labels) {
-  bool good = starts[0] >= 0 && starts[features] <= size;
-  for (int64_t feature = 0; feature < features; ++feature)
-    good &= starts[feature] <= starts[feature + 1];
-  for (int64_t feature = 0; good && feature < features; ++feature) {
-    int64_t label = 0;
-    for (int64_t w = starts[feature]; w < starts[feature + 1]; ++w) label += gaps[w];
-    good = label < labels || starts[feature] == starts[feature + 1];
-  }
-  if (!good)
-    throw std::invalid_argument(
-        "The arrays 'starts' and 'gaps' must list labels of the index for each feature.");
-}
-
 // A native call's turn. After a tenth of a second it goes back to Python, where an interrupt
 // (Ctrl-C) can be seen.
 class Turn {

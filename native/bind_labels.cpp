@@ -1,8 +1,11 @@
 // Bindings of learning on labels: the ranker's classifiers, near rows, and the parser of XMC text.
 
+#include <math.h>
+
 #include <algorithm>
 
 #include "arrays.h"
+#include "check_layout.h"
 #include "labels.h"
 
 namespace irli {
@@ -16,8 +19,9 @@ int64_t length(const auto& array) { return static_cast<int64_t>(array.shape(0));
 
 // Throw unless these are the first two arrays of a CSR with columns below `limit`.
 void check_lists(const char* name, const Longs& indptr, const Ints& indices, int64_t limit) {
-  if (length(indptr) > 0 && are_lists(indptr.data(), length(indptr) - 1, indices.data(),
-                                      length(indices), limit))
+  const int64_t count = length(indptr) - 1;
+  if (count >= 0 && check_rows({indptr.data(), indices.data(), nullptr}, 0, count, length(indices),
+                               limit))
     return;
   throw std::invalid_argument(std::string("The ") + name +
                               " must be well-formed: ascending indptr, and indices below " +
@@ -30,6 +34,31 @@ SparseRows read_rows(const char* name, const Longs& indptr, const Ints& indices,
   check_lists(name, indptr, indices, columns);
   check_shape(name, data, {length(indices)});
   return {indptr.data(), indices.data(), data.data()};
+}
+
+// Whether these are the arrays of a CSR, int32 and float32, whose rows need no repair: columns that
+// ascend, below `columns`, and finite values.
+bool are_ordered_rows(nb::handle indptr, nb::handle indices, nb::handle data, int64_t columns) {
+  Ints ends, places;
+  Floats values;
+  if (!nb::try_cast(indptr, ends, false) || !nb::try_cast(indices, places, false) ||
+      !nb::try_cast(data, values, false))
+    return false;
+  const int64_t rows = length(ends) - 1, size = length(places);
+  if (rows < 0 || length(values) != size || ends.data()[0] != 0 || ends.data()[rows] != size)
+    return false;
+  nb::gil_scoped_release unlocked;
+  bool good = true;
+  for (int64_t row = 0; row < rows; ++row) good &= ends.data()[row] <= ends.data()[row + 1];
+  for (int64_t row = 0; good && row < rows; ++row) {
+    int64_t last = -1;
+    for (int64_t e = ends.data()[row]; e < ends.data()[row + 1]; ++e) {
+      good &= places.data()[e] > last && isfinite(values.data()[e]);
+      last = places.data()[e];
+    }
+    good &= last < columns;
+  }
+  return good;
 }
 
 nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& indices,
@@ -137,6 +166,10 @@ nb::tuple parse(const nb::bytes& text, bool labelled, int64_t n, int64_t n_colum
 
 void bind_labels(nb::module_& m) {
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
+  m.def("are_ordered_rows", &are_ordered_rows, nb::arg("indptr"), nb::arg("indices"),
+        nb::arg("data"), nb::arg("columns"),
+        "Return whether the arrays of a CSR have the right types, ascending columns and finite "
+        "values.");
   m.def("train_classifiers", &train, nb::arg("first"), nb::arg("last"), as_is("indptr"),
         as_is("indices"), as_is("data"), as_is("lengths"), as_is("usual"),
         as_is("positive_indptr"), as_is("positive_rows"), as_is("negative_indptr"),

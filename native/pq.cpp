@@ -121,7 +121,7 @@ bool fill_blocks(const uint8_t* codes, int64_t count, int64_t pieces, const Buck
       const int64_t first = buckets.offsets[at], last = buckets.offsets[at + 1];
       const int64_t start = buckets.starts[at];
       if (first < 0 || last < first || last > buckets.entries || start < 0 ||
-          start + (last - first + kLanes - 1) / kLanes > block_count)
+          start > block_count - (last - first + kLanes - 1) / kLanes)
         return false;
       for (int64_t e = first; e < last; ++e) {
         const int64_t item = buckets.items[e], place = e - first, lane = place % kLanes;

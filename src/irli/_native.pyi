@@ -231,6 +231,9 @@ class LabelPredictor:
 
 # --- learning on labels ------------------------------------------------------------------------
 
+def are_ordered_rows(
+    indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int
+) -> bool: ...
 def train_classifiers(
     first: int,
     last: int,

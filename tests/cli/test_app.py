@@ -18,7 +18,7 @@ from irli.cli import console
 from irli.cli.app import COMMANDS, app
 from irli.errors import InvalidParameter
 
-HEAVY = {"numpy", "scipy", "numba", "torch", "ray", "h5py", "sklearn", "tqdm"}
+HEAVY = {"numpy", "scipy", "torch", "ray", "h5py", "sklearn", "tqdm"}
 
 
 def python(*arguments: str) -> str:

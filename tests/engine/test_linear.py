@@ -95,8 +95,13 @@ BIAS, FOUND = floats(0, 0), np.array([[0, 1]])
     [
         ((longs(0, 1), ints(1), floats(3)), PACKED, FOUND, "indices below 1"),
         ((longs(0, 2), ints(0), floats(3)), PACKED, FOUND, "ascending indptr"),
-        (ROWS, PACKED._replace(gaps=np.array([1, 1], np.uint16)), FOUND, "'gaps'"),
-        (ROWS, PACKED._replace(starts=longs(0, 3)), FOUND, "'starts'"),
+        (
+            ROWS,
+            PACKED._replace(gaps=np.array([1, 1], np.uint16)),
+            FOUND,
+            "must have weights for labels",
+        ),
+        (ROWS, PACKED._replace(starts=longs(0, 3)), FOUND, "must rise"),
         (ROWS, PACKED._replace(starts=longs()), FOUND, "'starts'"),
         (ROWS, PACKED._replace(scale=floats(1)), FOUND, "'scale'"),
         (ROWS, PACKED, np.array([[2]]), "candidate is out of range"),

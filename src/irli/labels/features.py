@@ -20,8 +20,19 @@ def as_sparse(rows: Rows) -> Sparse:
     return sp.csr_array(rows) if isinstance(rows, np.ndarray) else rows
 
 
-def to_arrays(rows: Sparse) -> CsrArrays:
-    """Return indptr, indices and data of a CSR with the types that the native kernels read."""
+def to_arrays(rows: Rows) -> CsrArrays:
+    """Return indptr, indices and data of a CSR with the types that the native kernels read.
+
+    Examples
+    --------
+    >>> to_arrays(np.array([[0, 7, 0], [8, 0, 9]], dtype=np.float32))
+    (array([0, 1, 3]), array([1, 0, 2], dtype=int32), array([7., 8., 9.], dtype=float32))
+    """
+    if isinstance(rows, np.ndarray):  # several times as fast as SciPy
+        row, column = np.nonzero(rows)
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
+        return indptr, column.astype(np.int32), rows[row, column]
     return (
         rows.indptr.astype(np.int64, copy=False),
         rows.indices.astype(np.int32, copy=False),

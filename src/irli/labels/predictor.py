@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from irli._native import LabelPredictor
 from irli.base.memory import read_only
 from irli.base.threads import run_batch
-from irli.base.types import Sparse
+from irli.base.types import Rows
 from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.features import to_arrays
@@ -24,8 +24,8 @@ class Predictor:
 
     def predict(
         self,
-        routed: Sparse,
-        ranked: Sparse,
+        routed: Rows,
+        ranked: Rows,
         k: int,
         parameters: LabelParameters,
         calibration: Calibration = INDEX_ALONE,
