@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import irli
-from irli import _native
-from irli import versions
+from irli import _native, versions
 from irli.base.folder import Folder, write_folder
 
 FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
