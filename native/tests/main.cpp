@@ -31,6 +31,9 @@ int main() {
       {"many queries", test_many_queries},
       {"many items", test_many_items},
       {"predict", test_predict},
+      {"top_k", test_top_k},
+      {"codes", test_codes},
+      {"learning", test_learning},
       {"check_layout", test_check_layout},
   };
   for (const auto& test : tests) {

@@ -10,6 +10,9 @@ void test_search();
 void test_many_queries();
 void test_many_items();
 void test_predict();
+void test_top_k();
+void test_codes();
+void test_learning();
 void test_check_layout();
 
 }  // namespace irli

@@ -182,6 +182,7 @@ def fill_blocks(
     blocks: NDArray[np.uint8],
 ) -> None:
     """Write codes (N, M) into blocks (blocks, M / 2, 32), bucket by bucket."""
+
 # --- label prediction --------------------------------------------------------------------------
 
 Csr: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
