@@ -9,7 +9,7 @@ constexpr int64_t kCollected = 1024;  // scores that are collected before a sele
 // first comes first, and NaN counts as -infinity. k is at most 256 and at most the number of
 // columns.
 //
-// The k-th largest of the group maxima is a lower bound that few scores of the row reach.
+// A cut that k of the group maxima reach is a lower bound that few scores of the row reach.
 [[maybe_unused]] void find_top_k(const float* scores, int64_t rows, int64_t width, int64_t k,
                                  float* values, int64_t* columns) {
   float groups[kGroups];
@@ -23,7 +23,7 @@ constexpr int64_t kCollected = 1024;  // scores that are collected before a sele
       for (int64_t g = 0; g < kGroups; g += 16)
         store(groups + g, larger(load(row + j + g), load(groups + g)));
     for (int64_t g = 0; j < width; ++j, ++g) groups[g] = row[j] > groups[g] ? row[j] : groups[g];
-    float bound = kth_largest(groups, kGroups, k);
+    float bound = find_cut(groups, kGroups, k);
     int64_t found = 0;
     for (int64_t low = 0; low < width; low += kStep) {
       if (found > kCollected - kStep) {
