@@ -104,6 +104,7 @@ inline float squared_distance(const float* a, const float* b, int64_t count) {
     }
   }
   for (; low < width; low += 16) {
+    if (width >= 16) low = smaller_of(low, width - 16);  // the last 16 overlap those before
     const int64_t columns = smaller_of<int64_t>(16, width - low);
     const bool whole = columns == 16;
     for (int64_t i = 0; i < count; ++i) {

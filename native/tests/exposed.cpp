@@ -29,6 +29,7 @@ constexpr Exposed kExposed = {
     [](const int32_t* from, float* out) { store(out, widen(from)); },
     [](const float* a, float cut) { return reaching(load(a), cut); },
     count_reaching,
+    [](const float* a) { return largest(load(a)); },
     [](const float* a) { return sum(load(a)); },
     [](uint8_t* to, const float* a) { store_bytes(to, load(a)); },
     sum_block,

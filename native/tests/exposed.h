@@ -22,6 +22,7 @@ struct Exposed {
   void (*widen_words)(const int32_t* from, float* out);
   uint32_t (*reaching)(const float* a, float cut);
   int64_t (*count_reaching)(const float* values, int64_t times, float cut);
+  float (*largest)(const float* a);
   float (*sum)(const float* a);
   void (*store_bytes)(uint8_t* to, const float* a);
   uint32_t (*sum_block)(const uint8_t* codes, const uint8_t* table, int64_t rows, uint16_t cut,

@@ -253,7 +253,7 @@ void damage(Source& source, Planted& planted) {
       case 5: damage_one(source, planted.zero); break;
       case 6: damage_one(source, planted.column_zero); break;
       case 7: layout.linear = source.between(-2, layout.width + 2); break;
-      case 8: layout.metric = static_cast<Metric>(source.between(-1, 2)); break;
+      case 8: layout.metric = static_cast<Metric>(source.one_of({-1, 2})); break;
     }
   }
 }

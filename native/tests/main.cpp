@@ -31,7 +31,9 @@ int main() {
       {"many queries", test_many_queries},
       {"many items", test_many_items},
       {"predict", test_predict},
+      {"learning", test_learning},
       {"check_layout", test_check_layout},
+      {"corpus", test_corpus},
   };
   for (const auto& test : tests) {
     test.run();

@@ -39,6 +39,9 @@ void test_floats(const Exposed& backend, const Exposed& plain, const Exposed& fu
     (&backend == &plain ? plain : fused).fused(a, b, c, expected);
     CHECK(same(got, expected, 16));
     CHECK(same(backend.sum(a), plain.sum(a)));
+    float numbers[16];
+    for (int lane = 0; lane < 16; ++lane) numbers[lane] = a[lane] == a[lane] ? a[lane] : -9;
+    CHECK(backend.largest(numbers) == plain.largest(numbers));
     for (const float cut : {a[0], b[0], 0.0f, -0.0f, INFINITY, -INFINITY, NAN}) {
       CHECK(backend.reaching(a, cut) == plain.reaching(a, cut));
       CHECK(backend.count_reaching(a, 1, cut) == plain.count_reaching(a, 1, cut));

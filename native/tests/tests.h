@@ -10,6 +10,8 @@ void test_search();
 void test_many_queries();
 void test_many_items();
 void test_predict();
+void test_learning();
 void test_check_layout();
+void test_corpus();
 
 }  // namespace irli

@@ -146,7 +146,7 @@ def test_the_peers_parts_import_nothing_of_irli() -> None:
     modules = ["bench.vectors.runs", "bench.vectors.peers", "bench.labels.peers"]
     code = f"""
 import sys
-for name in ("irli", "numba", "h5py", "faiss"):
+for name in ("irli", "h5py", "faiss"):
     sys.modules[name] = None
 import {", ".join(modules)}
 """
