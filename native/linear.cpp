@@ -5,8 +5,10 @@
 #include <limits>
 
 #include "labels.h"
-#include "margins.h"
 #include "select.h"
+#include "simd/plain.h"
+
+#include "margins.h"
 
 namespace irli {
 namespace {
