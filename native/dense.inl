@@ -196,9 +196,9 @@ inline void find_range(const float* values, int64_t count, float& least, float& 
     least = lows[t] < least ? lows[t] : least;
     most = highs[t] > most ? highs[t] : most;
   }
-  for (; j < count; ++j) {
-    least = values[j] < least ? values[j] : least;
-    most = values[j] > most ? values[j] : most;
+  for (const float* value = values + j; value != values + count; ++value) {
+    least = *value < least ? *value : least;
+    most = *value > most ? *value : most;
   }
 }
 
