@@ -68,6 +68,7 @@ def _shown(block: Block) -> Iterator[Shown]:
         yield Shown(arguments, output, block.line)
 
 
+@pytest.mark.timeout(900)  # it learns several indexes
 def test_commands_print_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
