@@ -182,8 +182,8 @@ inline int64_t count_at_least(const float* values, int64_t count, float cut) {
 // Find the smallest and the largest value. NaN is ignored.
 inline void find_range(const float* values, int64_t count, float& least, float& most) {
   Floats low = fill(INFINITY), high = fill(-INFINITY);
-  int64_t j = 0;
-  for (; j + 16 <= count; j += 16) {
+  const int64_t whole = count / 16 * 16;
+  for (int64_t j = 0; j < whole; j += 16) {
     low = smaller(load(values + j), low);
     high = larger(load(values + j), high);
   }
@@ -196,9 +196,9 @@ inline void find_range(const float* values, int64_t count, float& least, float& 
     least = lows[t] < least ? lows[t] : least;
     most = highs[t] > most ? highs[t] : most;
   }
-  for (const float* value = values + j; value != values + count; ++value) {
-    least = *value < least ? *value : least;
-    most = *value > most ? *value : most;
+  for (int64_t j = whole; j < count; ++j) {
+    least = values[j] < least ? values[j] : least;
+    most = values[j] > most ? values[j] : most;
   }
 }
 
@@ -224,6 +224,8 @@ inline float find_cut(const float* values, int64_t count, int64_t k) {
     (reached < k ? high : low) = middle;
     if (reached == k) break;
   }
+  // Only here can NaN alone be enough.
+  if (low == ordered_bits(most) && count_at_least(values, count, INFINITY) >= k) return INFINITY;
   return float_of(low);
 }
 
