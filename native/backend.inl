@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "margins.h"
 #include "select.h"
 
 namespace irli {

@@ -120,8 +120,7 @@ class VectorSearcher {
   explicit VectorSearcher(nb::handle layout) : layout_(read_layout(layout, held_)) {}
 
   // Search the rows from `first` to `last`. Return the row that was reached: after a tenth of a
-  // second this goes back to Python, where an interrupt can be seen. Return -1 if a query is not
-  // finite.
+  // second this goes back to Python, where an interrupt can be seen.
   int64_t search(const Queries& queries, const SearchPlan& plan, const Allowed& allowed,
                  const Ids& ids, int64_t form, int64_t first, int64_t last,
                  const Array<float, nb::ndim<2>>& distances,
@@ -142,7 +141,7 @@ class VectorSearcher {
       if (!kernels_.search_block(layout_, plan, filter, names, static_cast<Form>(form),
                                  queries.data() + first * layout_.dim, count, scratch.get(),
                                  distances.data() + first * plan.k, items.data() + first * plan.k))
-        return -1;
+        throw std::invalid_argument("The queries must be finite.");
       first += count;
       if (Clock::now() - start > kTurn) break;
     }

@@ -108,14 +108,18 @@ void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights) {
   check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
                 "the offsets of the buckets must rise, up to the number of entries");
   check_entries(layout.entries, entries, layout.labels);
-  require(rises(layout.starts, layout.features, weights),
+  check_packed(layout.starts, layout.features, layout.gaps, weights, layout.labels);
+}
+
+void check_packed(const int64_t* starts, int64_t features, const uint16_t* gaps, int64_t weights,
+                  int64_t labels) {
+  require(rises(starts, features, weights),
           "the starts of the ranker's features must rise, up to the number of weights");
   bool good = true;
-  for (int64_t feature = 0; feature < layout.features; ++feature) {
+  for (int64_t feature = 0; feature < features; ++feature) {
     int64_t label = 0;
-    for (int64_t w = layout.starts[feature]; w < layout.starts[feature + 1]; ++w)
-      label += layout.gaps[w];
-    good &= label < layout.labels || layout.starts[feature] == layout.starts[feature + 1];
+    for (int64_t w = starts[feature]; w < starts[feature + 1]; ++w) label += gaps[w];
+    good &= label < labels || starts[feature] == starts[feature + 1];
   }
   require(good, "the ranker must have weights for labels of the index");
 }

@@ -12,6 +12,11 @@ void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks);
 // The same for labels. `entries` and `weights` are the lengths of these arrays.
 void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights);
 
+// Throw unless the packed weights of a ranker (see `irli.labels.ranker`) belong to labels below
+// `labels`. `weights` is the length of `gaps`.
+void check_packed(const int64_t* starts, int64_t features, const uint16_t* gaps, int64_t weights,
+                  int64_t labels);
+
 // Whether the rows from `first` to `last` are well-formed, with indices below `dim`. `size` is the
 // length of `indices` and `data`.
 bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t size, int64_t dim);

@@ -175,14 +175,12 @@ struct LabelScratch {
   int32_t* sums;      // (block, B rounded up to 64)
   float* logits;      // (block, R, B rounded up to 16)
   int32_t* places;    // (max(B, L))
-  uint8_t* stamp;     // (L): the number of the last row that found the label
-  float* scores;      // (L): by label
+  float* scores;      // (L): by label, -0 if the label was not found
   int32_t* touched;   // (L + 1): the labels found for this row
   float* values;      // (L): their scores, in the order of `touched`
   float* margins;     // (L): by label
   uint64_t* keys;     // (L)
   int64_t width_floats, sum_columns, bucket_floats;
-  uint8_t clock;      // the number of the row, 1 to 255
 };
 
 }  // namespace irli

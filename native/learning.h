@@ -80,15 +80,16 @@ struct Coded {
 // Move the codewords (M, 16, s) of each piece to where the loss of their vectors is smallest.
 void improve_codewords(const Coded& coded, double eta, float* codewords);
 
-// Write codes (N, M) into blocks of 32 items, in the order of the buckets. Bucket b of repetition r
-// has the entries from offsets[r, b] to offsets[r, b + 1], and its blocks begin at starts[r, b]. See
-// `sum_block` in simd/plain.h for the layout of a block.
+// The items of each bucket, and where its blocks of 32 items begin.
 struct Buckets {
   const int64_t* offsets;  // (R, B + 1)
   const int64_t* starts;   // (R, B + 1)
   const int32_t* items;    // (entries)
   int64_t repetitions, buckets, entries;
 };
+
+// Write codes (N, M) into blocks, in the order of the buckets. See `sum_block` in simd/plain.h for
+// the layout of a block.
 bool fill_blocks(const uint8_t* codes, int64_t count, int64_t pieces, const Buckets& buckets,
                  uint8_t* blocks, int64_t block_count);
 

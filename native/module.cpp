@@ -19,4 +19,5 @@ NB_MODULE(_native, m) {
   bind_predict(m);
   bind_dense(m);
   bind_learning(m);
+  bind_labels(m);
 }

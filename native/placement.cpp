@@ -11,10 +11,13 @@ bool place_least_loaded(const int64_t* order, int64_t count, const Choices& choi
     if (item < 0 || item >= choices.rows) return false;
     const int32_t* best = choices.best + item * choices.count;
     int32_t lightest = best[0];
-    if (lightest < 0) return false;
-    for (int64_t t = 0; t < choices.count; ++t) {
+    if (lightest < 0 || lightest >= buckets) return false;
+    int64_t least = loads[lightest];
+    for (int64_t t = 1; t < choices.count; ++t) {
       if (best[t] >= buckets) return false;
-      if (best[t] >= 0 && loads[best[t]] < loads[lightest]) lightest = best[t];
+      if (best[t] < 0 || loads[best[t]] >= least) continue;
+      lightest = best[t];
+      least = loads[lightest];
     }
     loads[lightest] += 1;
     chosen[item] = lightest;

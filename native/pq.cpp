@@ -1,14 +1,15 @@
 // 4-bit codes: the codewords that fit best, and the blocks in which codes are stored.
 
-#include <string.h>
-
 #include <vector>
 
 #include "layout.h"
 #include "learning.h"
+#include "select.h"
 
 namespace irli {
 namespace {
+
+constexpr int64_t kGroup = 16;  // pieces, and vectors, that are copied together
 
 // Solve left @ x = right in place, for a matrix (size, size) that is symmetric and positive
 // definite: elimination needs no pivoting.
@@ -26,58 +27,87 @@ void solve(double* left, double* right, int64_t size) {
   }
 }
 
-// The part of the error of a piece that lies along the vector.
-double error_along(const float* x, const float* along, const float* codeword, int64_t size) {
+// The part of the error of a piece that lies along the vector. The numbers of the vector are `step`
+// apart.
+double error_along(const float* x, const float* along, int64_t step, const float* codeword,
+                   int64_t size) {
   double total = 0;
-  for (int64_t t = 0; t < size; ++t) total += along[t] * (x[t] - codeword[t]);
+  for (int64_t t = 0; t < size; ++t) total += along[t * step] * (x[t * step] - codeword[t]);
   return total;
+}
+
+// Columns of a matrix, one after the other. A cache line holds parts of several columns, so that
+// many are copied together.
+template <class T>
+struct Columns {
+  std::vector<T> values;
+
+  void copy(const T* rows, int64_t count, int64_t width, int64_t first, int64_t last) {
+    values.resize(static_cast<size_t>((last - first) * count));
+    for (int64_t low = 0; low < count; low += kGroup) {
+      const int64_t high = smaller_of(low + kGroup, count);
+      for (int64_t c = first; c < last; ++c)
+        for (int64_t i = low; i < high; ++i)
+          values[(c - first) * count + i] = rows[i * width + c];
+    }
+  }
+};
+
+// Improve the codewords (16, s) of one piece of vectors (s, n). `total` (n) is the error of each
+// vector along itself, over all pieces.
+void improve_piece(const float* x, const float* along, const uint8_t* codes, int64_t count,
+                   int64_t size, double weight, double* total, float* codewords) {
+  const int64_t words = kWords * size;
+  std::vector<double> left(static_cast<size_t>(words * size)), right(static_cast<size_t>(words));
+  int64_t members[kWords] = {};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t j = codes[i];
+    double* sums = left.data() + j * size * size;
+    double* goal = right.data() + j * size;
+    members[j] += 1;
+    double target = total[i] - error_along(x + i, along + i, count, codewords + j * size, size);
+    for (int64_t t = 0; t < size; ++t) target += along[t * count + i] * x[t * count + i];
+    for (int64_t t = 0; t < size; ++t) {
+      const float a = along[t * count + i];
+      goal[t] += x[t * count + i] + weight * target * a;
+      for (int64_t s = 0; s < size; ++s) sums[t * size + s] += weight * a * along[s * count + i];
+      sums[t * size + t] += 1.0;
+    }
+  }
+  const std::vector<float> before(codewords, codewords + words);
+  for (int64_t j = 0; j < kWords; ++j) {
+    if (members[j] == 0) continue;
+    solve(left.data() + j * size * size, right.data() + j * size, size);
+    for (int64_t t = 0; t < size; ++t)
+      codewords[j * size + t] = static_cast<float>(right[j * size + t]);
+  }
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t t = codes[i] * size; t < (codes[i] + 1) * size; ++t)
+      total[i] += along[(t - codes[i] * size) * count + i] * (before[t] - codewords[t]);
 }
 
 }  // namespace
 
 void improve_codewords(const Coded& coded, double eta, float* codewords) {
   const int64_t count = coded.count, pieces = coded.pieces, size = coded.size;
-  const int64_t width = pieces * size, words = kWords * size;
-  const double weight = eta - 1.0;
-  // The error of each vector along itself, over all pieces.
+  const int64_t words = kWords * size;
   std::vector<double> total(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
-    for (int64_t m = 0; m < pieces; ++m)
-      total[i] += error_along(coded.x + i * width + m * size, coded.along + i * width + m * size,
-                              codewords + m * words + coded.codes[i * pieces + m] * size, size);
-  std::vector<double> left(static_cast<size_t>(words * size)), right(static_cast<size_t>(words));
-  std::vector<float> before(static_cast<size_t>(words));
-  for (int64_t m = 0; m < pieces; ++m) {
-    float* mine = codewords + m * words;
-    int64_t members[kWords] = {};
-    left.assign(left.size(), 0.0);
-    right.assign(right.size(), 0.0);
-    for (int64_t i = 0; i < count; ++i) {
-      const float* x = coded.x + i * width + m * size;
-      const float* along = coded.along + i * width + m * size;
-      const int64_t j = coded.codes[i * pieces + m];
-      double* sums = left.data() + j * size * size;
-      double* goal = right.data() + j * size;
-      members[j] += 1;
-      double target = total[i] - error_along(x, along, mine + j * size, size);
-      for (int64_t t = 0; t < size; ++t) target += along[t] * x[t];
-      for (int64_t t = 0; t < size; ++t) {
-        goal[t] += x[t] + weight * target * along[t];
-        for (int64_t s = 0; s < size; ++s) sums[t * size + s] += weight * along[t] * along[s];
-        sums[t * size + t] += 1.0;
-      }
-    }
-    before.assign(mine, mine + words);
-    for (int64_t j = 0; j < kWords; ++j) {
-      if (members[j] == 0) continue;
-      solve(left.data() + j * size * size, right.data() + j * size, size);
-      for (int64_t t = 0; t < size; ++t)
-        mine[j * size + t] = static_cast<float>(right[j * size + t]);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t j = coded.codes[i * pieces + m];
-      total[i] += error_along(before.data() + j * size, coded.along + i * width + m * size,
-                              mine + j * size, size);
+    for (int64_t m = 0, piece = i * pieces; m < pieces; ++m, ++piece)
+      total[i] += error_along(coded.x + piece * size, coded.along + piece * size, 1,
+                              codewords + m * words + coded.codes[piece] * size, size);
+  Columns<float> x, along;
+  Columns<uint8_t> codes;
+  for (int64_t first = 0; first < pieces; first += kGroup) {
+    const int64_t last = smaller_of(first + kGroup, pieces);
+    x.copy(coded.x, count, pieces * size, first * size, last * size);
+    along.copy(coded.along, count, pieces * size, first * size, last * size);
+    codes.copy(coded.codes, count, pieces, first, last);
+    for (int64_t m = first; m < last; ++m) {
+      const int64_t at = (m - first) * count;
+      improve_piece(x.values.data() + at * size, along.values.data() + at * size,
+                    codes.values.data() + at, count, size, eta - 1.0, total.data(),
+                    codewords + m * words);
     }
   }
 }

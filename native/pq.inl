@@ -9,7 +9,7 @@ inline uint8_t find_least(const Floats& errors) {
   return static_cast<uint8_t>(lowest_bit(reaching(scores, largest(scores))));
 }
 
-// Write the nearest codewords of vectors (count, M s), by codewords (M, s, 16), to codes (count, M).
+// Write the nearest of the codewords (M, s, 16) of vectors (count, M s) to codes (count, M).
 [[maybe_unused]] void find_codes(const float* x, int64_t count, const float* codewords,
                                  int64_t pieces, int64_t size, uint8_t* codes) {
   for (int64_t i = 0; i < count; ++i) {

@@ -96,15 +96,6 @@ inline void route(const LabelLayout& layout, const SparseRows& rows, int64_t fir
 
 // --- gather -------------------------------------------------------------------------------------
 
-// The number of the next row.
-inline uint8_t next_row(const LabelLayout& layout, LabelScratch& scratch) {
-  if (scratch.clock == 255) {
-    memset(scratch.stamp, 0, static_cast<size_t>(layout.labels));
-    scratch.clock = 0;
-  }
-  return ++scratch.clock;
-}
-
 // List the best buckets in `places`. Of equal buckets the first are taken. Return how many.
 inline int64_t probe(const float* logits, int64_t buckets, int64_t probes, int32_t* places) {
   const int64_t wanted = smaller_of(probes, buckets);
@@ -120,18 +111,28 @@ inline int64_t probe(const float* logits, int64_t buckets, int64_t probes, int32
   return kept;
 }
 
+inline bool is_negative_zero(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits == 0x80000000u;
+}
+
 // Add gain(entry) to the score of each label of a bucket. Return how many labels are found by now.
-// Without branches: whether a label was found before cannot be predicted.
+//
+// Without branches: whether a label was found before cannot be predicted. The score of a label that
+// was not found is -0. No sum is -0 as long as no gain is.
 template <class Gain>
-inline int64_t add_bucket(const LabelLayout& layout, const int64_t* ends, uint8_t now,
-                          int64_t found, LabelScratch& scratch, Gain gain) {
-  for (int64_t e = ends[0]; e < ends[1]; ++e) {
-    const int32_t label = layout.entries[e];
-    const bool known = scratch.stamp[label] == now;
-    scratch.stamp[label] = now;
-    scratch.scores[label] = (known ? scratch.scores[label] : 0.0f) + gain(e);
-    scratch.touched[found] = label;
-    found += !known;
+inline int64_t add_bucket(const int32_t* entries, const int64_t* ends, int64_t found,
+                          LabelScratch& scratch, Gain gain) {
+  float* scores = scratch.scores;
+  int32_t* touched = scratch.touched;
+  const int64_t stop = ends[1];
+  for (int64_t e = ends[0]; e < stop; ++e) {
+    const int32_t label = entries[e];
+    const float score = scores[label];
+    scores[label] = score + gain(e);
+    touched[found] = label;
+    found += is_negative_zero(score);
   }
   return found;
 }
@@ -140,7 +141,6 @@ inline int64_t add_bucket(const LabelLayout& layout, const int64_t* ends, uint8_
 // labels are found.
 inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
                       LabelScratch& scratch) {
-  const uint8_t now = next_row(layout, scratch);
   const float each = 1.0f / static_cast<float>(layout.repetitions);
   const bool shared = plan.score == LabelScore::kProbability;
   int64_t found = 0;
@@ -161,17 +161,20 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
       if (shared) value = expf(logits[b] - total);
       if (plan.score == LabelScore::kLogit) value = logits[b] * each;
       if (plan.score == LabelScore::kLogProbability) value = (logits[b] - weakest) * each;
+      value += 0.0f;  // makes 0 of -0
       if (shared) {
-        found = add_bucket(layout, ends, now, found, scratch,
-                           [&](int64_t e) { return value * layout.share[e]; });
+        const float* share = layout.share;
+        found = add_bucket(layout.entries, ends, found, scratch,
+                           [=](int64_t e) { return value * share[e] + 0.0f; });
       } else {
-        found = add_bucket(layout, ends, now, found, scratch, [=](int64_t) { return value; });
+        found = add_bucket(layout.entries, ends, found, scratch, [=](int64_t) { return value; });
       }
     }
   }
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
     const float score = scratch.scores[label];
+    scratch.scores[label] = -0.0f;  // as it was before
     scratch.values[t] =
         shared ? logf(larger_of(score * each, 1e-30f)) : score + (base + layout.prior[label]);
   }
@@ -209,17 +212,14 @@ inline int64_t keep_candidates(int64_t found, int64_t wanted, LabelScratch& scra
 inline void rank(const LabelLayout& layout, const LabelPlan& plan, const SparseRows& rows,
                  int64_t row, int64_t found, LabelScratch& scratch) {
   float* margins = scratch.margins;
-  for (int64_t t = 0; t < found; ++t) margins[scratch.touched[t]] = 0;
-  // Add up the margins of all labels: checking which ones are candidates would take longer.
+  // The weights of different features are far apart in memory.
   for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
-    const float value = rows.data[e];
-    const int64_t stop = layout.starts[rows.indices[e] + 1];
-    uint32_t label = 0;
-    for (int64_t w = layout.starts[rows.indices[e]]; w < stop; ++w) {
-      label += layout.gaps[w];
-      margins[label] += value * static_cast<float>(layout.weights[w]);
-    }
+    const int64_t start = layout.starts[rows.indices[e]];
+    prefetch(layout.gaps + start);
+    prefetch(layout.weights + start);
   }
+  for (int64_t t = 0; t < found; ++t) margins[scratch.touched[t]] = 0;
+  add_margins(rows, row, layout.starts, layout.gaps, layout.weights, margins);
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
     const float margin = margins[label] * layout.scale[label] + layout.constant[label];

@@ -1,5 +1,6 @@
 #include "scratch.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -74,8 +75,8 @@ PredictScratch::PredictScratch(const LabelLayout& layout) {
   s.sums = arena_.make<int32_t>(kBlock * s.sum_columns);
   s.logits = arena_.make<float>(kBlock * layout.repetitions * s.bucket_floats);
   s.places = arena_.make<int32_t>(larger(layout.buckets, labels));
-  s.stamp = arena_.make<uint8_t>(labels, true);
-  s.scores = arena_.make<float>(labels, true);
+  s.scores = arena_.make<float>(labels);
+  std::fill_n(s.scores, labels, -0.0f);
   s.touched = arena_.make<int32_t>(labels + 1);
   s.values = arena_.make<float>(labels);
   s.margins = arena_.make<float>(labels, true);

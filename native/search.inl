@@ -182,6 +182,11 @@ inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t
   return count;
 }
 
+// Where the numbers of a probed bucket, r B + bucket, are in an array of shape (R, B + 1).
+inline int64_t place_of(const VectorLayout& layout, int64_t probed) {
+  return layout.repetitions == 1 ? probed : probed + probed / layout.buckets;
+}
+
 // The number of the next query.
 inline uint8_t next_query(const VectorLayout& layout, Scratch& scratch) {
   if (scratch.clock == 255) {
@@ -198,8 +203,7 @@ inline void gather(const VectorLayout& layout, const uint8_t* allowed, int64_t p
   const uint8_t now = next_query(layout, scratch);
   int64_t found = 0, read = 0;
   for (int64_t c = 0; c < probed; ++c) {
-    const int64_t r = scratch.probed[c] / layout.buckets, b = scratch.probed[c] % layout.buckets;
-    const int64_t* ends = layout.offsets + r * (layout.buckets + 1) + b;
+    const int64_t* ends = layout.offsets + place_of(layout, scratch.probed[c]);
     const float value = scratch.values[c];
     read += ends[1] - ends[0];
     for (int64_t e = ends[0]; e < ends[1]; ++e) {
@@ -295,17 +299,14 @@ inline void scan(const VectorLayout& layout, const SearchPlan& plan, const uint8
   uint16_t cut = 0;
   uint16_t sums[kLanes];
   for (int64_t c = 0; c < probed; ++c) {
-    const int64_t r = scratch.probed[c] / layout.buckets, b = scratch.probed[c] % layout.buckets;
-    const int64_t* ends = layout.offsets + r * (layout.buckets + 1) + b;
-    const int64_t* blocks = codes.offsets + r * (layout.buckets + 1) + b;
-    int64_t entry = ends[0];
-    const int64_t stop = ends[1];
+    const int64_t place = place_of(layout, scratch.probed[c]);
+    const int64_t* blocks = codes.offsets + place;
+    int64_t entry = layout.offsets[place];
+    const int64_t stop = layout.offsets[place + 1];
     read += stop - entry;
     int64_t after = 0, end = 0;  // blocks of the next bucket, prefetched while this one is read
     if (c + 1 < probed) {
-      const int64_t* next = codes.offsets +
-                            scratch.probed[c + 1] / layout.buckets * (layout.buckets + 1) +
-                            scratch.probed[c + 1] % layout.buckets;
+      const int64_t* next = codes.offsets + place_of(layout, scratch.probed[c + 1]);
       after = next[0];
       end = next[1];
     }

@@ -58,7 +58,7 @@ def search_one(
     searcher: VectorSearcher,
     query: NDArray[np.float32],
     plan: SearchPlan,
-    ids: NDArray[np.int64] | None = None,
+    ids: NDArray[np.int64],
     form: int = PLAIN,
 ) -> Answer:
     """Search one query (d,)."""

@@ -182,6 +182,7 @@ def fill_blocks(
     blocks: NDArray[np.uint8],
 ) -> None:
     """Write codes (N, M) into blocks (blocks, M / 2, 32), bucket by bucket."""
+
 # --- label prediction --------------------------------------------------------------------------
 
 Csr: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
@@ -227,3 +228,71 @@ class LabelPredictor:
         scores: NDArray[np.float32],
         labels: NDArray[np.int64],
     ) -> int: ...
+
+# --- learning on labels ------------------------------------------------------------------------
+
+def are_ordered_rows(
+    indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int
+) -> bool: ...
+def train_classifiers(
+    first: int,
+    last: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    lengths: NDArray[np.float32],
+    usual: NDArray[np.float32],
+    positive_indptr: NDArray[np.int64],
+    positive_rows: NDArray[np.int32],
+    negative_indptr: NDArray[np.int64],
+    negative_rows: NDArray[np.int32],
+    cost: float,
+    importance: NDArray[np.float32],
+    prune: float,
+    bias: NDArray[np.float32],
+    seed: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]: ...
+def pack_weights(
+    indptr: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    data: NDArray[np.float32],
+    label_count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[np.int8], NDArray[np.float32]]: ...
+def compute_margins(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    gaps: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    scale: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    found: NDArray[np.int64],
+    margins: NDArray[np.float32],
+) -> None: ...
+def vote_near_rows(
+    first: int,
+    last: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    known: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    values: NDArray[np.float32],
+    label_starts: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    label_count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]: ...
+
+ParsedArrays: TypeAlias = tuple[
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.float32],
+]
+
+def parse_xmc(
+    text: bytes, labelled: bool, n: int, n_columns: int, n_labels: int
+) -> tuple[int, int, ParsedArrays]: ...

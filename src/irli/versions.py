@@ -15,8 +15,6 @@ from irli.base.threads import thread_count
 _PACKAGES = (
     "numpy",
     "scipy",
-    "numba",
-    "llvmlite",
     "safetensors",
     "filelock",
     "threadpoolctl",

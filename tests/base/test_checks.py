@@ -220,20 +220,54 @@ def test_columns_of_a_row_are_put_in_order_and_counted_once() -> None:
     assert given.indices.tolist() == [2, 0, 2]
 
 
-def test_a_single_row_in_order_is_not_copied() -> None:
-    row = sp.csr_array(np.array([[0, 1, 2]], dtype=np.float32))
+def ordered_rows() -> sp.csr_array:
+    return sp.csr_array(np.array([[0, 1, 2], [0, 0, 0], [3, 0, 4]], dtype=np.float32))
+
+
+def test_rows_in_order_are_not_copied() -> None:
+    rows, row = ordered_rows(), ordered_rows()[[0]]
+    assert as_rows(rows, dim=3) is rows
     assert as_rows(row, dim=3) is row
-    backwards = row.copy()
-    backwards.indices[:] = backwards.indices[::-1]
-    assert as_rows(backwards) is not backwards
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.indices.__setitem__(slice(2, 4), [2, 0]),  # backwards
+        lambda rows: rows.indices.__setitem__(slice(2, 4), [2, 2]),  # twice
+        lambda rows: setattr(rows, "data", rows.data.astype(np.float64)),
+        lambda rows: setattr(rows, "indices", rows.indices.astype(np.int64)),
+        lambda rows: setattr(rows, "indptr", rows.indptr.astype(np.int64)),
+        lambda rows: setattr(rows, "data", np.repeat(rows.data, 2)[::2]),  # strided
+    ],
+)
+def test_other_rows_are_tidied_in_a_copy(change: Any) -> None:
+    rows = ordered_rows()
+    change(rows)
+    right = rows.toarray()
+    tidy = as_rows(rows, dim=3)
+    assert tidy is not rows
+    assert tidy.has_canonical_format
+    np.testing.assert_array_equal(tidy.toarray(), right)
+    assert as_rows(tidy, dim=3) is tidy
+
+
+@pytest.mark.parametrize("row", [0, 2])
 @pytest.mark.parametrize("column", [-1, 3])
-def test_a_single_row_is_checked_all_the_same(column: int) -> None:
-    row = sp.csr_array(np.array([[0, 1, 2]], dtype=np.float32))
-    row.indices[1] = column
-    with pytest.raises(InvalidParameter, match="'X' parameter must be a well-formed"):
-        as_rows(row)
+def test_rows_are_checked_all_the_same(row: int, column: int) -> None:
+    rows = ordered_rows()
+    rows.indices[rows.indptr[row + 1] - 1] = column
+    for given in (rows, rows[[row]]):
+        with pytest.raises(InvalidParameter, match="'X' parameter must be a well-formed"):
+            as_rows(given, dim=3)
+
+
+@pytest.mark.parametrize("ends", [[0, 2, 1, 4], [0, 2, 2, 5], [1, 2, 2, 4]])
+def test_the_ends_of_rows_are_checked(ends: list[int]) -> None:
+    rows = ordered_rows()
+    rows.indptr = np.array(ends, dtype=np.int32)
+    with pytest.raises(InvalidParameter, match="must be a well-formed"):
+        as_rows(rows, dim=3)
 
 
 def test_dense_rows() -> None:

@@ -39,7 +39,7 @@ COMMANDS = {
     "labels": ["compare", "mach", "large"],
     "cluster": ["large", "overhead", "failures", "plan", "labels"],
     "paper": ["rounds", "loads", "votes"],
-    "start": ["first-answer"],
+    "start": ["first-answer", "call"],
 }
 ON_RAY = ["large", "overhead", "failures"]
 
@@ -146,7 +146,7 @@ def test_the_peers_parts_import_nothing_of_irli() -> None:
     modules = ["bench.vectors.runs", "bench.vectors.peers", "bench.labels.peers"]
     code = f"""
 import sys
-for name in ("irli", "numba", "h5py", "faiss"):
+for name in ("irli", "h5py", "faiss"):
     sys.modules[name] = None
 import {", ".join(modules)}
 """
@@ -243,6 +243,12 @@ def test_first_answer(run: Runner) -> None:
         f"{name}, nothing writable" for name in names
     ]
     assert [cells[2] for cells in rows[1::3]] == ["1.00", "1.00"]
+
+
+def test_call(run: Runner) -> None:
+    rows = read_rows(run("start", "call"))
+    search, native, way = (float(cells[1]) for cells in rows[1:])
+    assert way == pytest.approx(search - native, abs=0.02)
 
 
 # --- examples ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from irli.cli import console
 from irli.cli.app import COMMANDS, app
 from irli.errors import InvalidParameter
 
-HEAVY = {"numpy", "scipy", "numba", "torch", "ray", "h5py", "sklearn", "tqdm"}
+HEAVY = {"numpy", "scipy", "torch", "ray", "h5py", "sklearn", "tqdm"}
 
 
 def python(*arguments: str) -> str:
@@ -180,3 +181,19 @@ def test_settings_that_are_refused(
     more = ["--dim=3"] if command[0] == "plan" else []
     refused(run(*command, *more, "--set", pair), *words)
     assert not any(tmp_path.iterdir())
+
+
+def test_wrong_vector_instructions_print_one_line(tmp_path: Path) -> None:
+    code = "import sys; from irli.cli.app import main; sys.exit(main(['info', 'nothing']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"IRLI_SIMD": "mmx"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("irli: error: The environment variable IRLI_SIMD must be one of")
+    assert done.stderr.count("\n") == 1

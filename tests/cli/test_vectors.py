@@ -401,6 +401,7 @@ def test_tune_refuses(run: Runner, index: Path) -> None:
 def test_info_tells(run: Runner, index: Path) -> None:
     said = run("info", index, "--json").json
     assert (said["items"], said["recipe"]["epochs"], len(said["history"])) == (ITEMS, 1, 1)
+    assert said["simd"] in irli._native.available_simd()
     text = run("info", index).out
     assert "600 of 8 dimensions, l2" in text
     assert "epoch_size=512" in text

@@ -68,6 +68,7 @@ def _shown(block: Block) -> Iterator[Shown]:
         yield Shown(arguments, output, block.line)
 
 
+@pytest.mark.timeout(900)  # it learns several indexes
 def test_commands_print_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_commands_print_what_the_page_shows(
 
 
 def _compare(printed: str, shown: Shown) -> None:
+    printed = re.sub(r"^simd      \w+", "simd      avx2", printed, flags=re.M)  # of this machine
     where = f"docs/reference/cli.md:{shown.line}: irli {' '.join(shown.arguments)}"
     assert skeleton(printed) == skeleton(shown.output), where
     # Answers are the same ones, whatever the last digits of their scores.

@@ -113,7 +113,7 @@ def arguments_of_explain() -> dict[str, Any]:
 
 CALLS = {
     "search": (arguments, ("queries", "allowed", "ids", "distances", "items")),
-    "search_one": (arguments_of_one, ("query", "ids", "distances", "items")),
+    "search_one": (arguments_of_one, ("ids", "distances", "items")),
     "explain": (arguments_of_explain, ("query", "allowed")),
 }
 EACH = [(call, name) for call, (_, names) in CALLS.items() for name in names]
@@ -135,10 +135,10 @@ def test_arrays_are_never_converted(call: str, name: str) -> None:
 @pytest.mark.parametrize(("call", "name"), EACH)
 def test_only_what_may_be_missing_may_be_none(call: str, name: str) -> None:
     ask, good = getattr(VectorSearcher(index()), call), CALLS[call][0]()
-    if name in ("allowed", "ids"):
+    if name in ("allowed", "ids") and call != "search_one":
         ask(**{**good, name: None})
     else:
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, ValueError)):
             ask(**{**good, name: None})
 
 
@@ -147,9 +147,21 @@ def test_answers_are_not_written_into_read_only_arrays(name: str) -> None:
     searcher = VectorSearcher(index())
     for ask, good in ((searcher.search, arguments()), (searcher.search_one, arguments_of_one())):
         good[name] = read_only(np.full_like(good[name], 7))
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, ValueError)):
             ask(**good)
         assert (good[name] == 7).all()
+
+
+def test_a_single_query_that_must_be_converted_is_not_searched() -> None:
+    """The caller is told, converts it, and searches it as a batch."""
+    searcher, good = VectorSearcher(index()), arguments_of_one()
+    assert searcher.search_one(**good)
+    good["items"][:] = good["distances"][:] = 7
+    for clothes, array in {**wrong(good["query"]), "bytes": b"query"}.items():
+        assert searcher.search_one(**{**good, "query": array}) is False, clothes
+    assert (good["items"] == 7).all()
+    assert (good["distances"] == 7).all()
+    assert searcher.search_one(**good)
 
 
 def test_answers_need_a_row_for_each_query() -> None:
@@ -275,7 +287,7 @@ def test_codes_need_codes() -> None:
     searcher, p = VectorSearcher(bare), plan(score=CODES, candidates=5)
     for ask in (
         lambda: search(searcher, normal(3, DIM), p),
-        lambda: search_one(searcher, normal(DIM), p),
+        lambda: search_one(searcher, normal(DIM), p, np.arange(N)),
         lambda: explain(bare, normal(DIM), p, searcher=searcher),
     ):
         with pytest.raises(ValueError, match="scores by codes, and the index has none"):

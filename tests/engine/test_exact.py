@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import clusters, exact_distances, nearness
 
+from irli import _native
 from irli.engine import exact as neighbors
 from irli.engine.exact import exact_neighbors
-from irli.engine.simd import LANES
+
+pytestmark = pytest.mark.usefixtures("simd")
 
 
 def normalised(x: np.ndarray) -> np.ndarray:
@@ -80,7 +82,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     base = rng.integers(-9, 9, size=(50, 4)).astype(np.float32)
     whole = exact_neighbors(base, base, 7, rows=np.arange(50))
     monkeypatch.setattr(neighbors, "_QUERIES", 3)
-    monkeypatch.setattr(neighbors, "_ITEMS", LANES)
+    monkeypatch.setattr(neighbors, "_ITEMS", 32)
     seen: list[tuple[int, int]] = []
     parts = exact_neighbors(
         base,
@@ -107,3 +109,42 @@ def test_threads_find_the_same(threads: int, monkeypatch: pytest.MonkeyPatch) ->
     rows = np.arange(60)
     one = exact_neighbors(base, base, 4, rows=rows)
     np.testing.assert_array_equal(exact_neighbors(base, base, 4, rows=rows, threads=threads), one)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 63, 64, 65, 2047, 2048, 2049, 4097])
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_sizes_around_those_of_tiles_and_vectors(n: int, k: int) -> None:
+    rng = np.random.default_rng(n)
+    base, queries = (rng.integers(-9, 9, size=(m, 2)).astype(np.float32) for m in (n, 3))
+    rows = np.array([-1, 0, n - 1])
+    check(queries, base, k, "l2", rows, exact_neighbors(queries, base, k, rows=rows, threads=1))
+
+
+def test_an_empty_base_and_rows_of_another_type() -> None:
+    queries = np.ones((2, 3), dtype=np.float32)
+    assert (
+        exact_neighbors(queries, np.empty((0, 3), dtype=np.float32), 2).tolist() == [[-1] * 2] * 2
+    )
+    rows = np.array([0, 9, 1], dtype=np.int32)[::2]
+    assert exact_neighbors(queries, queries, 1, rows=rows).tolist() == [[1], [0]]
+
+
+def test_scores_that_are_no_numbers_are_left_out() -> None:
+    scores = np.array([[np.nan, 2.0, -np.inf, np.inf, np.nan, 3.0]], dtype=np.float32)
+    values, ids = np.full((1, 5), -np.inf, dtype=np.float32), np.full((1, 5), -1)
+    _native.merge_best(scores, 100, np.array([105]), values, ids)
+    assert ids.tolist() == [[103, 101, -1, -1, -1]]
+    assert values.tolist() == [[np.inf, 2.0, -np.inf, -np.inf, -np.inf]]
+
+
+def test_wrong_arrays_are_refused() -> None:
+    scores, values = np.ones((2, 9), dtype=np.float32), np.ones((2, 3), dtype=np.float32)
+    skip, ids = np.array([-1, -1]), np.full((2, 3), -1)
+    for wrong in (
+        (scores, 0, skip[:1], values, ids),
+        (scores, 0, skip, values[:1], ids),
+        (scores, 0, skip, values, ids[:, :2].copy()),
+        (scores, 0, skip, values[:, :0].copy(), ids[:, :0].copy()),
+    ):
+        with pytest.raises(ValueError, match="must have"):
+            _native.merge_best(*wrong)

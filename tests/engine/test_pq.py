@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from irli import _native
 from irli.engine.pq import (
     Codebook,
+    _lay_in_lanes,
     _pack_blocks,
     choose_pieces,
     encode_items,
@@ -17,8 +19,9 @@ from irli.engine.pq import (
     most_pieces,
     no_codes,
 )
-from irli.engine.simd import LANES, WORDS
-from irli.engine.vector_layout import Codes
+from irli.engine.vector_layout import LANES, WORDS, Codes
+
+pytestmark = pytest.mark.usefixtures("simd")
 
 
 def gauss(n: int, dim: int, seed: int = 0) -> NDArray[np.float32]:
@@ -146,6 +149,84 @@ def test_vectors_that_are_no_numbers_in_coordinates_have_codes_all_the_same() ->
     assert (codes < WORDS).all()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 16])
+def test_codes_are_the_best_ones(size: int) -> None:
+    """Against all 16 codewords in float64; of equals, the first."""
+    rng = np.random.default_rng(size)
+    x, along = gauss(40, 5 * size), gauss(40, 5 * size, seed=1)
+    codewords = rng.normal(size=(5, WORDS, size)).astype(np.float32)
+    codewords[2, 9] = codewords[2, 4]
+    x[:, 2 * size : 3 * size] = codewords[2, 4]
+    codes = np.full((40, 5), 15, dtype=np.uint8)
+    _native.find_codes(x, _lay_in_lanes(codewords), codes)
+    gaps = x.reshape(40, 5, 1, size).astype(np.float64) - codewords
+    np.testing.assert_array_equal(codes, np.square(gaps).sum(axis=3).argmin(axis=2))
+    assert (codes[:, 2] == 4).all()
+    _native.improve_codes(x, along, _lay_in_lanes(codewords), 4.0, codes)
+    for _ in range(20):  # after more passes, no other code of a piece is better
+        _native.improve_codes(x, along, _lay_in_lanes(codewords), 4.0, codes)
+    inner = (gaps * along.reshape(40, 5, 1, size)).sum(axis=3)
+    chosen = np.take_along_axis(inner, codes[:, :, None].astype(np.int64), axis=2)
+    others = chosen.sum(axis=1, keepdims=True) - chosen
+    losses = np.square(gaps).sum(axis=3) + 3 * np.square(others + inner)
+    mine = np.take_along_axis(losses, codes[:, :, None].astype(np.int64), axis=2)
+    assert (mine[:, :, 0] <= losses.min(axis=2) + 1e-3).all()
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_codewords_minimise_the_loss(size: int, eta: float) -> None:
+    """For one piece, they solve the normal equations of their vectors."""
+    x, along = gauss(300, size), gauss(300, size, seed=1)
+    codes = np.random.default_rng(0).integers(WORDS - 1, size=(300, 1), dtype=np.uint8)
+    codewords = np.full((1, WORDS, size), 7, dtype=np.float32)
+    _native.improve_codewords(x, along, codes, eta, codewords)
+    for word in range(WORDS - 1):
+        mine, a = (rows[codes[:, 0] == word].astype(np.float64) for rows in (x, along))
+        left = len(mine) * np.eye(size) + (eta - 1) * a.T @ a
+        right = mine.sum(axis=0) + (eta - 1) * a.T @ (a * mine).sum(axis=1)
+        np.testing.assert_allclose(codewords[0, word], np.linalg.solve(left, right), rtol=1e-5)
+    assert (codewords[0, -1] == 7).all(), "no vector uses it"
+
+
+@pytest.mark.parametrize("eta", [1.0, 4.0])
+def test_all_back_ends_agree(simd: str, eta: float) -> None:
+    X = gauss(900, 20)
+    mine = book_of(X, 12, eta)
+    codes = mine.encode(X)
+    _native.use_simd(_native.available_simd()[-1])
+    other = book_of(X, 12, eta)
+    _native.use_simd(simd)
+    if simd == "plain":
+        np.testing.assert_allclose(mine.codewords, other.codewords, rtol=1e-2, atol=1e-2)
+        assert (codes == other.encode(X)).mean() > 0.99
+    else:
+        np.testing.assert_array_equal(mine.codewords, other.codewords)
+        np.testing.assert_array_equal(codes, other.encode(X))
+
+
+def test_no_vectors() -> None:
+    book = book_of(gauss(50, 6), 4, 4.0)
+    assert book.encode(gauss(0, 6)).shape == (0, 4)
+
+
+def test_wrong_arrays_are_refused() -> None:
+    x, codes = gauss(9, 8), np.zeros((9, 4), dtype=np.uint8)
+    words, lanes = np.zeros((4, WORDS, 2), dtype=np.float32), np.zeros((4, 2, WORDS), dtype="f4")
+    large = codes + 16
+    for act in (
+        lambda: _native.find_codes(x, words, codes),
+        lambda: _native.find_codes(x[:, :6].copy(), lanes, codes),
+        lambda: _native.find_codes(x, lanes, codes[:8]),
+        lambda: _native.improve_codes(x, x[:8], lanes, 4.0, codes),
+        lambda: _native.improve_codes(x, x, lanes, 4.0, large),
+        lambda: _native.improve_codewords(x, x, codes, 4.0, lanes),
+        lambda: _native.improve_codewords(x, x, large, 4.0, words),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            act()
+
+
 # --- how many pieces -------------------------------------------------------------------------
 
 
@@ -231,6 +312,31 @@ def test_layout_of_round_and_odd_buckets(pieces: int) -> None:
 )
 def test_layout_of_any_buckets(loads: list[list[int]], seed: int) -> None:
     check_layout(loads, 4, seed)
+
+
+def test_blocks_outside_of_the_arrays_are_refused() -> None:
+    codes, items = np.zeros((5, 4), dtype=np.uint8), np.arange(5, dtype=np.int32)
+    offsets, starts = np.array([[0, 2, 5]]), np.array([[0, 1, 2]])
+    blocks = np.zeros((2, 2, LANES), dtype=np.uint8)
+    _native.fill_blocks(codes, offsets, items, starts, blocks)
+    for wrong in (
+        (codes, offsets + 1, items, starts, blocks),
+        (codes, offsets - 1, items, starts, blocks),
+        (codes, offsets[:, ::-1].copy(), items, starts, blocks),
+        (codes, offsets, items + 1, starts, blocks),
+        (codes, offsets, items - 1, starts, blocks),
+        (codes, offsets, items, starts + 1, blocks),
+        (codes, offsets, items, starts - 1, blocks),
+        (codes, offsets, items, starts, blocks[:1]),
+    ):
+        with pytest.raises(ValueError, match="out of bounds"):
+            _native.fill_blocks(*wrong)
+    for wrong in (
+        (codes, offsets, items, starts[:, :2].copy(), blocks),
+        (codes, offsets, items, starts, blocks[:, :1].copy()),
+    ):
+        with pytest.raises(ValueError, match="must have the shape"):
+            _native.fill_blocks(*wrong)
 
 
 @pytest.mark.parametrize("l2", [True, False])

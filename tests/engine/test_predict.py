@@ -388,13 +388,30 @@ def test_labels_beyond_24_bits_are_exact(score: str) -> None:
     np.testing.assert_array_equal(labels, right + first)
 
 
-def test_rows_after_the_255th_are_labelled_like_the_first() -> None:
-    """The number of a row in the scratch memory is a byte."""
+def test_a_row_leaves_no_trace() -> None:
+    """All rows share one scratch memory."""
     predictor = Predictor(random_label_layout())
-    x = random_rows(1, 12, seed=1)
-    many = sp.csr_array(sp.vstack([x] * 600))
-    _, labels = predictor.predict(many, many, 5, LabelParameters(2))
-    assert (labels == labels[0]).all()
+    one, other = random_rows(2, 12, seed=1)[[1]], random_rows(3, 12, seed=2)[[2]]
+    many = sp.csr_array(sp.vstack([one, other] * 300))
+    for score in SCORES:
+        _, labels = predictor.predict(many, many, 5, LabelParameters(2, score=score))
+        assert (labels[::2] == labels[0]).all()
+        assert (labels[1::2] == labels[1]).all()
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("score", SCORES)
+def test_zeros_of_either_sign(zero: float, score: str) -> None:
+    """A score of -0 means internally that a label was not found. No label may be found twice."""
+    layout = random_label_layout(labels=40, buckets=5)
+    layout = layout._replace(
+        out=np.zeros_like(layout.out),
+        bias=np.full_like(layout.bias, zero),
+        share=np.full_like(layout.share, zero),
+    )
+    x = random_rows(20, 12)
+    _, labels = Predictor(layout).predict(x, x, 40, LabelParameters(5, score=score))
+    assert (np.sort(labels, axis=1) == np.arange(40)).all()
 
 
 # --- what the native module refuses ----------------------------------------------------------
@@ -480,7 +497,7 @@ def test_arrays_that_point_outside_are_refused(name: str, place: Any, value: int
     LabelPredictor(layout)
     array = getattr(layout, name).copy()
     array[place] = value
-    with pytest.raises(ValueError, match=f"'{name}'"):
+    with pytest.raises(ValueError, match="arrays of an index are damaged"):
         LabelPredictor(layout._replace(**{name: array}))
 
 

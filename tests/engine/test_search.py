@@ -24,6 +24,7 @@ from planted import (
 from searching import Allowed, Stages, explain, plan, search, search_one
 
 from irli._native import SearchPlan, VectorSearcher
+from irli.engine.router import make_router
 from irli.engine.vector_layout import (
     CODES,
     COSINE,
@@ -41,6 +42,7 @@ from irli.learning.partition import Partition
 pytestmark = pytest.mark.usefixtures("simd")
 
 DIM, N, B, R = 5, 120, 12, 3
+ROWS = np.arange(N)
 SCORES = (VOTES, PROBABILITY, LOG_PROBABILITY)
 
 
@@ -260,7 +262,7 @@ def test_stages_add_up_to_search(
         np.testing.assert_array_equal(found.items[i], right.items)
         np.testing.assert_array_equal(found.distances[i], right.distances)
         if allowed is None:
-            one = search_one(searcher, q[i], p)
+            one = search_one(searcher, q[i], p, ROWS)
             assert one.finite
             np.testing.assert_array_equal(one.items, right.items)
             np.testing.assert_array_equal(one.distances, right.distances)
@@ -317,11 +319,12 @@ def test_answers_are_what_the_user_knows(form: int) -> None:
 @pytest.mark.parametrize("form", [PLAIN, COSINE])
 def test_a_query_that_is_not_finite_is_reported(odd: float, place: int, form: int) -> None:
     q, searcher = queries(19), VectorSearcher(index())
-    assert search(searcher, q, plan(), form=form).finite
+    search(searcher, q, plan(), form=form)
     q[place, 3] = odd
-    assert not search(searcher, q, plan(), form=form).finite
-    assert not search_one(searcher, q[place], plan(), form=form).finite
-    assert search_one(searcher, q[place - 1], plan(), form=form).finite
+    with pytest.raises(ValueError, match="must be finite"):
+        search(searcher, q, plan(), form=form)
+    assert not search_one(searcher, q[place], plan(), ROWS, form).finite
+    assert search_one(searcher, q[place - 1], plan(), ROWS, form).finite
 
 
 @pytest.mark.parametrize("score", [LOG_PROBABILITY, CODES])
@@ -337,6 +340,23 @@ def test_a_clock_that_starts_over_mixes_no_queries(score: int) -> None:
         assert told.items.tolist() == right[turn % 10].items.tolist()
         assert told.votes.tolist() == right[turn % 10].votes.tolist()
         assert told.found == right[turn % 10].found
+
+
+@pytest.mark.parametrize("score", [LOG_PROBABILITY, CODES])
+def test_a_stamp_of_long_ago_is_not_one_of_today(score: int) -> None:
+    """Items that no query found for exactly one turn of the clock are found again."""
+    # Item 2 is in the buckets of both, so that no widening makes good what was missed.
+    X = np.array([[1.0], [-1.0], [0.0]], dtype=np.float32)
+    owner = np.array([[0, 2], [1, 2], [0, 1]], dtype=np.int32)
+    weights = np.array([[9, -9, 0]], dtype=np.float32)
+    shift, bias = np.zeros(1, dtype=np.float32), np.zeros(3, dtype=np.float32)
+    router = make_router(np.ones((1, 1), dtype=np.float32), shift, 1, weights, bias)
+    layout = assemble_layout([router], [Partition(3, owner)], X, L2, 4)
+    p = plan(k=1, probes=1, candidates=3, score=score)
+    for between in (126, 127, 253, 254, 255, 508, 509):
+        turns = [0, *[1] * between, 0]
+        found = search(VectorSearcher(layout), X[turns], p)
+        assert found.items[:, 0].tolist() == turns
 
 
 def test_one_item_in_one_bucket() -> None:

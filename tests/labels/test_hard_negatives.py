@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from plantedlabels import random_rows
 
 import irli
-from irli.engine.postings import _NEAREST, _VOTED
 from irli.labels import hard_negatives, tune
 from irli.labels.hard_negatives import find_near_labels
 
 LABELS, DIM = 50, 12
+NEAREST, VOTED = 30, 300  # rows that vote, and labels that are returned, at most
 
 
 def random_labels(rows: int, seed: int = 0, share: float = 0.1) -> sp.csr_array:
@@ -31,11 +31,11 @@ def slowly(row: int, rows: sp.csr_array, labels: sp.csr_array, among: list[int])
     unit = dense / np.where(length > 0, length, 1)[:, None]
     cosine = {other: unit[other] @ unit[row] for other in among if other != row}
     votes: dict[int, float] = defaultdict(float)
-    for near in sorted(cosine, key=lambda other: -cosine[other])[:_NEAREST]:
+    for near in sorted(cosine, key=lambda other: -cosine[other])[:NEAREST]:
         if cosine[near] > 1e-7:
             for label in labels[[near]].indices:
                 votes[int(label)] += cosine[near]
-    return set(sorted(votes, key=lambda label: -votes[label])[:_VOTED])
+    return set(sorted(votes, key=lambda label: -votes[label])[:VOTED])
 
 
 @settings(max_examples=40, deadline=None)
@@ -55,7 +55,7 @@ def test_of_equal_votes_those_of_the_nearer_rows_are_taken() -> None:
     labels = np.zeros((3, 400), dtype=np.float32)
     labels[1, 200:], labels[2, :200] = 1, 1
     found = find_near_labels(rows, sp.csr_array(labels), np.arange(3))[[0]].indices
-    assert len(found) == _VOTED
+    assert len(found) == VOTED
     assert set(range(200, 400)) <= set(found.tolist())
 
 
@@ -73,7 +73,7 @@ def test_common_features_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     dense[np.arange(40), np.arange(40) // 2] = 1
     rows, labels = sp.csr_array(dense), sp.csr_array(np.eye(40, dtype=np.float32))
     everyone = np.arange(40)
-    assert find_near_labels(rows, labels, everyone).nnz == 40 * _NEAREST
+    assert find_near_labels(rows, labels, everyone).nnz == 40 * NEAREST
     monkeypatch.setattr(hard_negatives, "_READ", 39)
     found = find_near_labels(rows, labels, everyone)
     assert (found.indices == everyone ^ 1).all()

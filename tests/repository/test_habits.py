@@ -28,6 +28,7 @@ FILES = [
     ".github/PULL_REQUEST_TEMPLATE.md",
     ".github/actions/setup/action.yml",
     ".github/dependabot.yml",
+    ".github/scripts/make_wheels.py",
     ".github/scripts/release_notes.py",
     ".github/scripts/smoke.py",
     *(f".github/ISSUE_TEMPLATE/{name}.yml" for name in [*FORMS, "config"]),

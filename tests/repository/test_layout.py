@@ -109,13 +109,14 @@ def test_a_room_imports_only_those_below(room: str) -> None:
         assert not reached & {"loading", "versions", "__main__"}
 
 
-def test_compiled_loops_are_in_one_room() -> None:
+def test_the_cluster_calls_no_kernel() -> None:
     users = {
         path.relative_to(SOURCE).parts[0]
         for path in MODULES
-        if any(name.partition(".")[0] in ("numba", "llvmlite") for name in imports(path))
+        if any(name.startswith("irli._native") for name in imports(path))
     }
-    assert users == {"engine"}
+    assert "engine" in users
+    assert "cluster" not in users
 
 
 def test_the_tests_have_the_same_rooms() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import irli
-from irli import versions
+from irli import _native, versions
 from irli.base.folder import Folder, write_folder
 
 FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
@@ -51,7 +51,7 @@ def test_show_versions_prints_what_a_bug_report_needs(capsys: pytest.CaptureFixt
     assert shown["irli"] == irli.__version__
     assert shown["python"] == platform.python_version()
     assert shown["numpy"] == metadata.version("numpy")
-    assert shown["numba"] == metadata.version("numba")
+    assert shown["simd"] == _native.simd()
     assert {"system", "processor", "cores", "threads", "simd", "torch", "ray"} <= set(shown)
     assert all(shown.values())
 

@@ -205,13 +205,13 @@ def test_minus_one_is_a_thread_for_each_core() -> None:
 def test_the_default_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     index = fit()
     used: list[int] = []
-    run_all = searching.run_all
+    run_batch = searching.run_batch
 
-    def watched(jobs: Any, threads: int) -> None:
+    def watched(work: Any, count: int, threads: int, block: int) -> None:
         used.append(threads)
-        run_all(jobs, threads)
+        run_batch(work, count, threads, block)
 
-    monkeypatch.setattr(searching, "run_all", watched)
+    monkeypatch.setattr(searching, "run_batch", watched)
     monkeypatch.setenv("IRLI_NUM_THREADS", "3")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:

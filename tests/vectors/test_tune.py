@@ -109,9 +109,7 @@ def test_a_higher_target_never_scans_less(
     index: VectorIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(trial: Any, parameters: Any) -> float:
-        told = trial.searcher.explain(
-            trial.queries, parameters.to_plan(10), np.empty(0, dtype=bool)
-        )
+        told = trial.searcher.explain(trial.queries, parameters.to_plan(10))
         return float((told.scanned + told.candidates).mean())
 
     monkeypatch.setattr(tuning._Trial, "seconds", work)

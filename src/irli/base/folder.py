@@ -186,7 +186,7 @@ def reading() -> Iterator[None]:
         yield
     except FormatError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
         raise FormatError(
             f"The index folder lacks or misstates something that its version needs: {error}. "
             "Build the index again, or open it with the version of irli that wrote it."

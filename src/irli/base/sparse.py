@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli import _native
 from irli.base.checks import as_array, as_vectors, check_padded_range
 from irli.base.types import Rows, Sparse
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
@@ -76,13 +77,16 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
     irli.errors.DimensionMismatch: The 'X' parameter must have 3 features, like the rows that the
     index was fitted on. Got 2 instead. Make the features in the same way.
     """
+    # Rows that need no repair are not copied: it would take most of a prediction.
+    plain = isinstance(x, sp.csr_array) and x.shape[1:] == (dim,) and x.shape[0] > 0
+    if plain and _native.are_ordered_rows(x.indptr, x.indices, x.data, x.shape[1]):
+        return cast("Sparse", x)
     if not sp.issparse(x):
         x = np.atleast_2d(x) if isinstance(x, np.ndarray) and x.ndim == 1 else x
         dense = as_vectors(x, "X")
         _check_width(dense.shape[1], dim)
         return dense
-    # A single well-formed row is not copied. Otherwise the copy would take most of a prediction.
-    rows = cast("Sparse", x) if _is_ordered_row(x) else _as_csr(x, "X")
+    rows = _as_csr(x, "X")
     _check_width(rows.shape[1], dim)
     if rows.shape[0] == 0 or rows.shape[1] == 0:
         raise InvalidParameter(
@@ -189,25 +193,10 @@ def _as_csr(x: Any, name: str) -> Sparse:
     with np.errstate(over="ignore"):
         rows = sp.csr_array(x, dtype=np.float32, copy=True)
     rows.sum_duplicates()
-    if max(rows.nnz, *rows.shape) < 2**31:  # one index type, so that kernels compile only once
+    if max(rows.nnz, *rows.shape) < 2**31:  # the index type that needs no conversion
         rows.indices = rows.indices.astype(np.int32, copy=False)
         rows.indptr = rows.indptr.astype(np.int32, copy=False)
     return rows
-
-
-def _is_ordered_row(x: Any) -> bool:
-    """Whether `x` is a single float32 row with ascending column numbers within bounds."""
-    if not isinstance(x, sp.csr_array) or x.dtype != np.float32 or x.shape[0] != 1:
-        return False
-    columns = x.indices
-    if columns.dtype != np.int32 or len(columns) != len(x.data):
-        return False
-    if x.indptr[0] != 0 or x.indptr[1] != len(columns):
-        return False
-    if len(columns) == 0:
-        return True
-    ascending = bool((columns[1:] > columns[:-1]).all())
-    return ascending and bool(columns[0] >= 0 and columns[-1] < x.shape[1])
 
 
 def _find_first(rows: Sparse, wrong: NDArray[np.bool_]) -> tuple[float, int]:

@@ -85,6 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
     except (IrliError, FileNotFoundError) as error:
         return _fail(error, 2)
+    except ImportError as error:
+        if "IRLI_SIMD" not in str(error):
+            raise
+        return _fail(error, 2)
     except OSError as error:
         return _fail(error, 1)
     except typer.Abort:

@@ -304,6 +304,7 @@ buckets   {stats["repetitions"]} x {stats["buckets"]}, {stats["entries"]} entrie
 loads     {format_loads(worst)}
 routing   {stats["router_multiplications"]} multiplications a query
 memory    {stats["bytes"] / 1e6:.1f} MB, {stats["bytes_vectors"] / 1e6:.1f} MB of them vectors
+simd      {stats["simd"]} instructions of this processor
 search    {format_parameters(stats["defaults"])}
 {format_recipe(stats["recipe"])}
 """

@@ -351,6 +351,7 @@ buckets   {stats["repetitions"]} x {stats["buckets"]}, {stats["entries"]} entrie
 loads     {console.format_loads(worst)}
 ranker    {stats["ranker_weights"]} weights
 memory    {stats["bytes"] / 1e6:.1f} MB
+simd      {stats["simd"]} instructions of this processor
 predict   {_describe_predict(stats)}
 {console.format_recipe(stats["recipe"])}
 

@@ -13,6 +13,7 @@ import typer
 from typer import Argument, Option
 
 import irli
+from irli._native import simd
 from irli.base.checks import as_vectors, check_choice
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
@@ -261,7 +262,7 @@ def info(
 ) -> None:
     """Show the contents and the training history of an index."""
     opened = irli.load(index, verify=verify)
-    stats = opened.stats()
+    stats = opened.stats() | {"simd": simd()}
     labels = isinstance(opened, irli.LabelIndex | ShardedLabelIndex)
     write = label_commands.format_info if labels else console.format_info
     text = write(stats, opened.history)

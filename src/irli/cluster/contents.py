@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +115,17 @@ def find_shards(path: Path, folder: Folder) -> list[Path]:
             )
         paths.append(shard_folder)
     return paths
+
+
+def check_shards(facts: list[dict[str, Any]], name: str, wanted: Sequence[Any]) -> None:
+    """Raise unless each shard has the size or setting `name` that the manifest wants."""
+    for shard, (fact, value) in enumerate(zip(facts, wanted, strict=True)):
+        if fact["stats"][name] != value:
+            raise FormatError(
+                f"Shard {shard} of the index must have '{name}' {value!r}, as the manifest says. "
+                f"Got {fact['stats'][name]!r} instead. Restore the folder from a copy, or build "
+                "the index again."
+            )
 
 
 def read_checksums(folder: Folder) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.arrays import check_array
 from irli.base.checks import as_queries, as_vectors, check_int
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
@@ -23,7 +24,7 @@ from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.cluster.build import build, check_options, count_step_threads
-from irli.cluster.contents import ShardedContents, find_shards, read_checksums
+from irli.cluster.contents import ShardedContents, check_shards, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge, merge_explanations
 from irli.cluster.serve import check_deadline
@@ -318,11 +319,15 @@ class ShardedIndex(Index):
         with reading():
             paths, sums = find_shards(root, folder), read_checksums(folder)
             metric, recipe = folder.meta["metric"], Recipe(**folder.meta["recipe"])
-            defaults = SearchParameters(**folder.meta["defaults"])
+            defaults = SearchParameters().replace(**folder.meta["defaults"])
             tuning = folder.arrays["tuning_queries"]
-        index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
+            _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
+            index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
         index.defaults, index._tuning = defaults, tuning
         index._open(paths, mmap=mmap, verify=verify, sums=sums)
+        facts = index._fitted().facts
+        check_shards(facts, "metric", [metric] * len(facts))
+        check_shards(facts, "dim", [dim] * len(facts))
         return index
 
     def close(self) -> None:

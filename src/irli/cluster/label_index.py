@@ -16,6 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.arrays import array_error, check_array, check_offsets, check_range
 from irli.base.checks import check_int
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
@@ -23,7 +24,7 @@ from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_rows
 from irli.base.types import StrPath
 from irli.cluster.build import build, check_options, count_step_threads
-from irli.cluster.contents import ShardedContents, find_shards, read_checksums
+from irli.cluster.contents import ShardedContents, check_shards, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
 from irli.cluster.label_job import deal_labels, make_label_job
 from irli.cluster.serve import check_deadline
@@ -214,11 +215,18 @@ class ShardedLabelIndex(Index):
         with reading():
             paths, sums = find_shards(root, folder), read_checksums(folder)
             recipe = Recipe(**folder.meta["recipe"])
-            labels = np.split(folder.arrays["labels"], folder.arrays["starts"][1:-1])
+            labels = _split_labels(folder.arrays["labels"], folder.arrays["starts"], len(paths))
             names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
-        index = cls(recipe, shards=len(paths), ray=ray, replicas=replicas)
+            count = sum(map(len, labels))
+            if names is not None and len(names) != count:
+                raise array_error("names", f"name {count} labels", str(len(names)))
+            index = cls(recipe, shards=len(paths), ray=ray, replicas=replicas)
         index._labels, index.names = labels, names
         index._open(paths, sums=sums, **options)
+        facts = index._fitted().facts
+        more = 1 if len(facts) > 1 else 0  # for the label "other"
+        check_shards(facts, "items", [len(part) + more for part in labels])
+        check_shards(facts, "dim", [facts[0]["stats"]["dim"]] * len(facts))
         return index
 
     def close(self) -> None:
@@ -226,3 +234,14 @@ class ShardedLabelIndex(Index):
         if self._group is not None:
             self._group.close()
             self._group = None
+
+
+def _split_labels(
+    labels: NDArray[np.int64], starts: NDArray[np.int64], shards: int
+) -> list[NDArray[np.int64]]:
+    """Return the labels of each shard, checked."""
+    check_array("labels", labels, np.int64, None)
+    check_range("labels", labels, 0, len(labels) - 1)
+    check_array("starts", starts, np.int64, shards + 1)
+    check_offsets("starts", starts, len(labels))
+    return np.split(labels, starts[1:-1])

@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.arrays import array_error, check_array, check_buckets, check_offsets
+from irli.engine.vector_layout import PANEL
+
 BLOCK = 8  # rows routed together, so that each weight is read once for all of them
 
 
@@ -28,3 +31,42 @@ class LabelLayout(NamedTuple):
     weights: NDArray[np.int8]  # (weights,)
     scale: NDArray[np.float32]  # (L,), or (0,) without a ranker
     constant: NDArray[np.float32]  # (L,)
+
+
+# --- checks of what comes from a file --------------------------------------------------------
+
+
+def check_label_layout(layout: LabelLayout) -> None:
+    """Raise `FormatError` unless all arrays agree: then no kernel leaves their bounds."""
+    shape = check_array("bias", layout.bias, np.float32, None, None, filled=True)
+    (labels,) = check_array("prior", layout.prior, np.float32, None, filled=True)
+    check_buckets(layout.offsets, layout.items, shape, labels)
+    check_array("share", layout.share, np.float32, len(layout.items))
+    _check_routers(layout)
+    _check_ranker(layout, labels)
+
+
+def _check_routers(layout: LabelLayout) -> None:
+    repetitions, buckets = layout.bias.shape
+    trunks = 1 if len(layout.shift) == 1 else repetitions
+    _, width = check_array("shift", layout.shift, np.float32, trunks, None, filled=True)
+    _, dim, _ = check_array("project", layout.project, np.int8, trunks, None, width, filled=True)
+    check_array("project_scale", layout.project_scale, np.float32, trunks, dim)
+    panels, fours = -(-buckets // PANEL), -(-width // 4)
+    check_array("out", layout.out, np.int8, repetitions, panels, fours, PANEL, 4)
+    check_array("out_scale", layout.out_scale, np.float32, repetitions, buckets)
+
+
+def _check_ranker(layout: LabelLayout, labels: int) -> None:
+    check_array("starts", layout.starts, np.int64, None, filled=True)
+    (count,) = check_array("gaps", layout.gaps, np.uint16, None)
+    check_array("weights", layout.weights, np.int8, count)
+    check_offsets("starts", layout.starts, count)
+    ranked = labels if len(layout.starts) > 1 else 0
+    check_array("scale", layout.scale, np.float32, ranked)
+    check_array("constant", layout.constant, np.float32, ranked)
+    used = layout.starts[:-1][np.diff(layout.starts) > 0]
+    # The gaps of a feature add up to the label of its last weight.
+    last = np.add.reduceat(layout.gaps, used, dtype=np.int64).max() if len(used) else 0
+    if last >= labels:
+        raise array_error("gaps", f"lead to labels in the range [0, {labels - 1}]", str(last))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from irli import _native
 from irli.base.memory import empty_at_line, release_pages
-from irli.engine.vector_layout import LANES, ROWS, WORDS, Codes
+from irli.engine.vector_layout import LANES, ROWS, WORDS, Codes, place_blocks
 
 _ITERATIONS = 8
 SAMPLE = 32_768  # vectors that codewords are learned from
@@ -228,13 +228,8 @@ def _pack_blocks(
     codes: NDArray[np.uint8], offsets: NDArray[np.int64], items: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Store codes (N, M) in blocks, in the order of the buckets. Pad each to whole blocks."""
-    loads = np.diff(offsets, axis=1)
-    counts = -(-loads // LANES)
-    ends = counts.cumsum().reshape(counts.shape)
-    starts = np.empty_like(offsets)
-    starts[:, 1:] = ends
-    starts[:, 0] = np.concatenate([[0], ends[:-1, -1]])
-    shape = int(ends[-1, -1]), codes.shape[1] // 2, LANES
+    starts = place_blocks(offsets)
+    shape = int(starts[-1, -1]), codes.shape[1] // 2, LANES
     blocks = empty_at_line(shape, np.dtype(np.uint8))
     blocks[...] = 0
     _native.fill_blocks(codes, offsets, items, starts, blocks)

@@ -227,20 +227,37 @@ def unpack(tensors: dict[str, NDArray[Any]], linear: int, stages: list[list[int]
     >>> again.coarse.shape
     (3, 4)
     """
+    check_names(tensors)
+    depths, keeps = read_stages(stages)
+    repetitions = len(tensors["bias"])
+    return [
+        Router(
+            linear=linear,
+            depths=depths,
+            keeps=keeps,
+            **{name: tensors[name][r] for name in ARRAYS},
+        )
+        for r in range(repetitions)
+    ]
+
+
+def read_stages(stages: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `depths` and `keeps` of stages that were saved as pairs.
+
+    Examples
+    --------
+    >>> read_stages([[16, 64], [40, 8]])
+    (array([16, 40]), array([64,  8]))
+    """
+    depths, keeps = np.ascontiguousarray(np.array(stages, dtype=np.int64).T)
+    return depths, keeps
+
+
+def check_names(tensors: dict[str, NDArray[Any]]) -> None:
+    """Raise unless all tensors of routers are there."""
     missing = [name for name in ARRAYS if name not in tensors]
     if missing:
         raise FormatError(
             f"The routers of an index must have the tensors {', '.join(ARRAYS)}. "
             f"Got some missing instead: {', '.join(missing)}. Build and save the index again."
         )
-    depths, keeps = np.array(stages, dtype=np.int64).T
-    repetitions = len(tensors["bias"])
-    return [
-        Router(
-            linear=linear,
-            depths=np.ascontiguousarray(depths),
-            keeps=np.ascontiguousarray(keeps),
-            **{name: tensors[name][r] for name in ARRAYS},
-        )
-        for r in range(repetitions)
-    ]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli._native import SearchPlan
+from irli.base.arrays import array_error, check_array, check_buckets, check_range, damage_error
 
 __all__ = [
     "Codes",
@@ -25,6 +26,7 @@ VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # the score that choose
 MOST_CANDIDATES = 16_384  # that a code scan can choose
 LANES = 32  # items in a block of codes
 PANEL = 64  # columns of 8-bit weights that are summed together
+MOST = 127  # the largest value in the table of a query
 WORDS = 16  # codewords of a piece: as many as 4 bits can number
 ROWS = 2  # the rows of a block of codes are a multiple of this
 BLOCK = 8  # queries routed together, so that each weight is read once for all of them
@@ -103,3 +105,112 @@ def count_multiplications(
     """Return the multiplications that score the buckets of all repetitions for one query."""
     scoring = int((np.diff(depths, prepend=0) * keeps).sum())
     return project.size + rotation.size + repetitions * scoring
+
+
+# --- checks of what comes from a file --------------------------------------------------------
+
+
+def check_layout(layout: VectorLayout) -> None:
+    """Raise `FormatError` unless all arrays agree: then no kernel leaves their bounds.
+
+    The projection is left out. It is computed from the other arrays and never read from a file.
+    """
+    items, dim = check_array("vectors", layout.vectors, np.float32, None, None, filled=True)
+    shape = check_array("bias", layout.bias, np.float32, None, None, filled=True)
+    check_buckets(layout.offsets, layout.items, shape, items)
+    _check_routers(layout, dim)
+    _check_codes(layout.codes, layout.offsets, dim)
+    _check_int8(layout.int8, items, dim, layout.metric == L2)
+
+
+def _check_routers(layout: VectorLayout, dim: int) -> None:
+    repetitions, buckets = layout.bias.shape
+    _, width = check_array("shift", layout.shift, np.float32, repetitions, None, filled=True)
+    check_array("project", layout.project, np.float32, repetitions, dim, width)
+    check_array("step", layout.step, np.float32, repetitions, 1)
+    if type(layout.linear) is not int or not 0 <= layout.linear <= width:
+        raise damage_error("field 'linear'", f"be in [0, {width}]", repr(layout.linear))
+    features = 0
+    if layout.rotation.size:
+        features = check_array("rotation", layout.rotation, np.float32, repetitions, width, None)[2]
+    else:
+        check_array("rotation", layout.rotation, np.float32, repetitions, 0, 0)
+    check_array("rotation_shift", layout.rotation_shift, np.float32, repetitions, features)
+    _check_stages(layout.depths, layout.keeps, features or width, buckets)
+    first, last = int(layout.depths[0]), int(layout.depths[-1])
+    check_array("fine", layout.fine, np.float32, repetitions, buckets, last - first)
+    if layout.bytes.size:  # routers of 8 bits have no other weights, and no stages
+        panels, fours = -(-buckets // PANEL), -(-width // 4)
+        check_array("bytes", layout.bytes, np.int8, repetitions, panels, fours, PANEL, 4)
+        check_array("zero", layout.zero, np.int32, repetitions, buckets)
+        most = 64 * 128 * 4 * fours  # 64 stands for zero; so no sum overflows
+        check_range("zero", layout.zero, -most, most)
+        check_array("coarse", layout.coarse, np.float32, repetitions, 0, buckets)
+        check_array("rotation", layout.rotation, np.float32, repetitions, 0, 0)
+        _check_stages(layout.depths, layout.keeps, width, buckets, most=1)
+    else:
+        check_array("bytes", layout.bytes, np.int8, repetitions, 0, 0, PANEL, 4)
+        check_array("zero", layout.zero, np.int32, repetitions, 0)
+        check_array("coarse", layout.coarse, np.float32, repetitions, first, buckets)
+
+
+def _check_stages(
+    depths: NDArray[np.int64],
+    keeps: NDArray[np.int64],
+    features: int,
+    buckets: int,
+    most: int | None = None,
+) -> None:
+    rising = depths[0] >= 1 and (np.diff(depths) > 0).all() and depths[-1] == features
+    falling = keeps[0] == buckets and (np.diff(keeps) <= 0).all() and keeps[-1] >= 1
+    if not (rising and falling) or (most is not None and len(depths) > most):
+        raise damage_error(
+            "field 'stages'",
+            f"lead from some features and {buckets} buckets to {features} features and fewer"
+            f" buckets{'' if most is None else ', in one stage'}",
+            str(np.stack([depths, keeps], axis=1).tolist()),
+        )
+
+
+def _check_codes(codes: Codes, offsets: NDArray[np.int64], dim: int) -> None:
+    pieces, size, _ = check_array("code_codewords", codes.codewords, np.float32, None, None, WORDS)
+    if pieces % (2 * ROWS) or MOST * pieces > np.iinfo(np.uint16).max:
+        must = f"have a multiple of {2 * ROWS} pieces, whose sums fit into 16 bits"
+        raise array_error("code_codewords", must, f"{pieces} pieces")
+    check_array("code_rotation", codes.rotation, np.float32, dim, pieces * size)
+    check_array("code_shift", codes.shift, np.float32, pieces * size)
+    check_array("code_bias", codes.bias, np.float32, pieces, WORDS)
+    starts = place_blocks(offsets) if pieces else np.empty((0, 0), dtype=np.int64)
+    check_array("code_offsets", codes.offsets, np.int64, *starts.shape)
+    if not np.array_equal(codes.offsets, starts):
+        must = f"count {LANES} items a block, bucket by bucket"
+        raise array_error("code_offsets", must, "other numbers of blocks")
+    blocks = int(starts.max(initial=0))
+    check_array("code_blocks", codes.blocks, np.uint8, blocks, pieces // 2, LANES)
+
+
+def place_blocks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each bucket starts in the blocks of codes (R, B + 1). Each has whole blocks.
+
+    Examples
+    --------
+    >>> place_blocks(np.array([[0, 33, 40], [40, 40, 72]]))
+    array([[0, 2, 3],
+           [3, 3, 4]])
+    """
+    counts = -(-np.diff(offsets, axis=1) // LANES)
+    starts = np.zeros(offsets.shape, dtype=np.int64)
+    starts[:, 1:] = counts.cumsum().reshape(counts.shape)
+    starts[1:, 0] = starts[:-1, -1]
+    return starts
+
+
+def _check_int8(int8: Int8Vectors, items: int, dim: int, l2: bool) -> None:
+    if int8.bytes.size == 0:
+        items = columns = 0
+    else:
+        columns = dim
+    check_array("int8_bytes", int8.bytes, np.int8, items, dim)
+    check_array("int8_shift", int8.shift, np.float32, columns)
+    check_array("int8_step", int8.step, np.float32, columns)
+    check_array("int8_lengths", int8.lengths, np.float32, items if l2 else 0)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from irli.base.types import Sparse
-from irli.engine.linear import compute_margins
+from irli.engine.linear import PackedWeights, compute_margins
+from irli.labels.features import to_arrays
 from irli.labels.ranker import Ranker
 
 
@@ -74,6 +75,5 @@ def compute_pair_margins(
     ranker: Ranker, rows: Sparse, found: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Return the ranker's margin for each candidate (n, C) of each row."""
-    margins = np.zeros(found.shape, dtype=np.float32)
-    compute_margins(rows.indptr, rows.indices, rows.data, ranker, found, margins)
-    return margins
+    packed = PackedWeights(ranker.starts, ranker.gaps, ranker.weights, ranker.scale)
+    return compute_margins(to_arrays(rows), packed, ranker.bias, found)

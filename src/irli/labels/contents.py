@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.arrays import array_error, check_array
+from irli.base.checks import check_bool, check_float, check_int
 from irli.base.folder import LABELS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import tile
-from irli.engine.label_layout import LabelLayout
+from irli.engine.label_layout import LabelLayout, check_label_layout
 from irli.labels.calibration import Calibration
+from irli.labels.features import count_features
 from irli.labels.parameters import LabelParameters
 from irli.labels.text import Names, Vectorizer
 from irli.labels.tune import LabelModel
@@ -89,26 +92,48 @@ def unpack_labels(folder: Folder) -> LabelContents:
     check_kind(folder, LABELS)
     meta, arrays = folder.meta, folder.arrays
     with reading():
-        return LabelContents(
+        contents = LabelContents(
             recipe=Recipe(**meta["recipe"]),
             model=LabelModel(
                 LabelLayout(
                     **_tile_weights(folder.tensors), **{name: arrays[name] for name in _ARRAYS}
                 ),
-                LabelParameters(**meta["defaults"]),
+                LabelParameters().replace(**meta["defaults"]),
                 Calibration(**meta["calibration"]),
             ),
             history=meta["history"],
-            rows=meta["rows"],
-            dim=meta["dim"],
+            rows=check_int("rows", meta["rows"], at_least=0),
+            dim=check_int("dim", meta["dim"], at_least=1),
             counts=arrays["counts"],
             trained=arrays["trained"],
             names=Names.from_state(arrays) if "names" in arrays else None,
             vectorizer=(
                 None if meta["text"] is None else Vectorizer.from_state(meta["text"], arrays)
             ),
-            want_ranker=meta["ranker"],
+            want_ranker=None if meta["ranker"] is None else check_bool("ranker", meta["ranker"]),
         )
+        _check_contents(contents)
+        return contents
+
+
+def _check_contents(contents: LabelContents) -> None:
+    """Raise unless the parts agree: then no kernel leaves the bounds of an array."""
+    layout, calibration = contents.model.layout, contents.model.calibration
+    check_label_layout(layout)
+    labels, features = len(layout.prior), contents.dim
+    check_array("counts", contents.counts, np.int64, labels)
+    check_array("trained", contents.trained, np.uint64, None)
+    if contents.names is not None and len(contents.names) != labels:
+        raise array_error("names", f"name {labels} labels", str(len(contents.names)))
+    if contents.vectorizer is not None and len(contents.vectorizer.words) != features:
+        raise array_error("words", f"have {features} words", str(len(contents.vectorizer.words)))
+    width = count_features(features, contents.recipe)
+    check_array("project", layout.project, np.int8, None, width, None)
+    check_float("by_margin", calibration.by_margin, at_least=0.0)
+    check_float("by_score", calibration.by_score)
+    check_float("threshold", calibration.threshold)
+    if len(layout.starts) > 1 or calibration.by_margin > 0:  # there is a ranker
+        check_array("starts", layout.starts, np.int64, features + 1)
 
 
 def _tile_weights(tensors: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,18 @@
-"""Features of rows: make rows sparse, and hash the features if there are too many."""
+"""Features of rows: make rows sparse, give them to kernels, hash features if there are too many."""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.hashing import UniversalHash
+
+CsrArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
 
 def as_sparse(rows: Rows) -> Sparse:
@@ -15,10 +20,41 @@ def as_sparse(rows: Rows) -> Sparse:
     return sp.csr_array(rows) if isinstance(rows, np.ndarray) else rows
 
 
+def to_arrays(rows: Rows) -> CsrArrays:
+    """Return indptr, indices and data of a CSR with the types that the native kernels read.
+
+    Examples
+    --------
+    >>> to_arrays(np.array([[0, 7, 0], [8, 0, 9]], dtype=np.float32))
+    (array([0, 1, 3]), array([1, 0, 2], dtype=int32), array([7., 8., 9.], dtype=float32))
+    """
+    if isinstance(rows, np.ndarray):  # several times as fast as SciPy
+        row, column = np.nonzero(rows)
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
+        return indptr, column.astype(np.int32), rows[row, column]
+    return (
+        rows.indptr.astype(np.int64, copy=False),
+        rows.indices.astype(np.int32, copy=False),
+        rows.data.astype(np.float32, copy=False),
+    )
+
+
+def count_features(dim: int, recipe: Recipe) -> int:
+    """Return how many features the routers see of rows with `dim` features.
+
+    Examples
+    --------
+    >>> count_features(1000, Recipe(features=64)), count_features(1000, Recipe(features=0))
+    (64, 1000)
+    """
+    return min(dim, recipe.features) if recipe.features else dim
+
+
 def hash_features(rows: Rows, recipe: Recipe) -> Rows:
     """Return the rows as the routers see them: hashed to `recipe.features` if they have more."""
-    width = recipe.features
-    if width == 0 or rows.shape[1] <= width:
+    width = count_features(rows.shape[1], recipe)
+    if width == rows.shape[1]:
         return rows
     rows = as_sparse(rows)
     columns = UniversalHash(width, seed=recipe.seed)(rows.indices.astype(np.int64))

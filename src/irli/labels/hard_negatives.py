@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from irli.base.threads import run_all
 from irli.base.types import Sparse
 from irli.engine.postings import Postings, QueryRows, vote_near_rows
+from irli.labels.features import CsrArrays, to_arrays
 
 _READ = 20_000  # postings read per row on average, at most
 _BLOCK = 1024  # rows compared at once
@@ -46,9 +47,8 @@ def find_near_labels(
     n, count = labels.shape
     position = np.full(n, -1, dtype=np.int64)
     position[among] = np.arange(len(among))
-    queries = QueryRows(rows.indptr, rows.indices, rows.data, position)
-    kept = labels[among]
-    postings = Postings(*_make_postings(rows[among]), kept.indptr, kept.indices)
+    queries = QueryRows(*to_arrays(rows), position)
+    postings = Postings(*_make_postings(rows[among]), *to_arrays(labels[among])[:2])
     found: list[Any] = [None] * -(-n // _BLOCK)
 
     def vote_block(number: int) -> None:
@@ -61,7 +61,7 @@ def find_near_labels(
     return sp.csr_array((ones, chosen, np.concatenate([[0], np.cumsum(sizes)])), shape=(n, count))
 
 
-def _make_postings(rows: Sparse) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+def _make_postings(rows: Sparse) -> CsrArrays:
     """Return the postings of rows scaled to unit length: starts (D + 1,), rows and values."""
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     length = np.sqrt(np.bincount(row, weights=rows.data**2, minlength=rows.shape[0]))
@@ -69,7 +69,7 @@ def _make_postings(rows: Sparse) -> tuple[NDArray[Any], NDArray[Any], NDArray[np
     kept = _find_rare_features(rows)[rows.indices]
     places = (rows.indices[kept], row[kept])
     by_feature = sp.csr_array((values[kept], places), shape=rows.shape[::-1])
-    return by_feature.indptr, by_feature.indices, by_feature.data
+    return to_arrays(by_feature)
 
 
 def _find_rare_features(rows: Sparse) -> NDArray[np.bool_]:

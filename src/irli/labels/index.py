@@ -18,6 +18,7 @@ from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
+from irli.engine.label_layout import BLOCK
 from irli.errors import NotFitted
 from irli.labels.assemble import add_ranker, assemble_labels, read_ranker, read_repetitions
 from irli.labels.calibration import INDEX_ALONE
@@ -288,9 +289,10 @@ class LabelIndex(SavedIndex):
         alone = ranker is not None and not check_bool("ranker", ranker, owner="predict")
         calibration = INDEX_ALONE if alone else self.calibration
         most = min(k, len(self))
-        routed, ranked = as_sparse(hash_features(rows, self.recipe)), as_sparse(rows)
-        threads = thread_count(threads)
-        scores, labels = predictor.predict(routed, ranked, most, chosen, calibration, threads)
+        routed = hash_features(rows, self.recipe)
+        if threads is not None or rows.shape[0] > BLOCK:  # asking the system takes a while
+            threads = thread_count(threads)
+        scores, labels = predictor.predict(routed, rows, most, chosen, calibration, threads or 1)
         if most < k:
             more = ((0, 0), (0, k - most))
             scores = np.pad(scores, more, constant_values=-np.inf)

@@ -45,6 +45,8 @@ class LabelParameters:
 
     def replace(self, **given: Unpack[PredictArguments]) -> LabelParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
+        if not given:
+            return self
         check_keywords(given, PredictArguments.__annotations__, owner="predict")
         probes, candidates, score = given.get("probes"), given.get("candidates"), given.get("score")
         for name, value in (("probes", probes), ("candidates", candidates)):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
 from irli._native import LabelPredictor
 from irli.base.memory import read_only
 from irli.base.threads import run_batch
-from irli.base.types import Sparse
+from irli.base.types import Rows
 from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.features import to_arrays
 from irli.labels.parameters import LabelParameters
-
-# The arrays of a CSR: indptr, indices and data.
-_Arrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
 
 class Predictor:
@@ -28,8 +24,8 @@ class Predictor:
 
     def predict(
         self,
-        routed: Sparse,
-        ranked: Sparse,
+        routed: Rows,
+        ranked: Rows,
         k: int,
         parameters: LabelParameters,
         calibration: Calibration = INDEX_ALONE,
@@ -43,20 +39,11 @@ class Predictor:
         scores = np.empty((count, k), dtype=np.float32)
         labels = np.empty((count, k), dtype=np.int64)
         plan = parameters.to_plan(k, calibration)
-        by_routers = _to_arrays(routed)
-        by_ranker = by_routers if ranked is routed else _to_arrays(ranked)
+        by_routers = to_arrays(routed)
+        by_ranker = by_routers if ranked is routed else to_arrays(ranked)
 
         def work(first: int, last: int) -> int:
             return self._native.predict(by_routers, by_ranker, plan, first, last, scores, labels)
 
         run_batch(work, count, threads, BLOCK)
         return scores, labels
-
-
-def _to_arrays(rows: Sparse) -> _Arrays:
-    """Return the arrays of a CSR with the types that the kernels read."""
-    return (
-        rows.indptr.astype(np.int64, copy=False),
-        rows.indices.astype(np.int32, copy=False),
-        rows.data.astype(np.float32, copy=False),
-    )

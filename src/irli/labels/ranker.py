@@ -8,7 +8,7 @@ three bytes each, so scoring a row reads only the weights of the row's own featu
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,12 +18,13 @@ from irli.base.threads import run_all
 from irli.base.types import Sparse
 from irli.engine.linear import (
     RowLists,
+    TrainedWeights,
     TrainingRows,
-    count_packed,
     pack_weights,
     train_classifiers,
-    unpack_weights,
+    unpack_labels,
 )
+from irli.labels.features import to_arrays
 
 _PIECES = 16  # pieces of work for each thread
 
@@ -65,21 +66,11 @@ class Ranker(NamedTuple):
         >>> ranker.matrix().toarray()
         array([[ 0. ,  0.5, -2. ]], dtype=float32)
         """
-        starts = np.zeros(matrix.shape[0] + 1, dtype=np.int64)
-        labels = matrix.indices.astype(np.int32, copy=False)
-        data = matrix.data.astype(np.float32, copy=False)
-        indptr = matrix.indptr.astype(np.int64)
-        count_packed(indptr, labels, starts)
-        scale = np.zeros(len(bias), dtype=np.float32)
-        gaps = np.empty(starts[-1], dtype=np.uint16)
-        weights = np.empty(starts[-1], dtype=np.int8)
-        pack_weights(indptr, labels, data, scale, gaps, weights)
-        return cls(starts, gaps, weights, scale, bias)
+        return cls(*pack_weights(*to_arrays(matrix), len(bias)), bias)
 
     def matrix(self) -> Sparse:
         """Return the weights as a CSR of shape (D, L)."""
-        labels = np.empty(len(self.gaps), dtype=np.int32)
-        unpack_weights(self.starts, self.gaps, labels)
+        labels = unpack_labels(self.starts, self.gaps)
         weights = self.weights * self.scale[labels]
         shape = (len(self.starts) - 1, len(self.bias))
         starts = self.starts.copy()  # `eliminate_zeros` writes, which a mapped array refuses
@@ -147,27 +138,28 @@ def train_ranker(
     count, dim = positive.shape[0], rows.shape[1]
     bias = np.zeros(count, dtype=np.float32)
     pieces = np.linspace(0, count, min(count, threads * _PIECES) + 1).astype(np.int64)
-    found: list[Any] = [None] * (len(pieces) - 1)
-    data = TrainingRows(
-        rows.indptr, rows.indices, rows.data, _square_lengths(rows), usual_values(rows)
-    )
+    found: dict[int, TrainedWeights] = {}
+    data = TrainingRows(*to_arrays(rows), _square_lengths(rows), usual_values(rows))
+    with_label, without = RowLists(*to_arrays(positive)[:2]), RowLists(*to_arrays(negative)[:2])
 
     def train_piece(number: int) -> None:
         found[number] = train_classifiers(
             pieces[number],
             pieces[number + 1],
             data,
-            RowLists(positive.indptr, positive.indices),
-            RowLists(negative.indptr, negative.indices),
-            np.float32(cost),
-            importance,
-            np.float32(prune),
-            bias,
-            seed,
+            with_label,
+            without,
+            cost=cost,
+            importance=importance,
+            prune=prune,
+            bias=bias,
+            seed=seed,
         )
 
-    run_all([partial(train_piece, number) for number in range(len(found))], threads)
-    sizes, features, weights = (np.concatenate(part) for part in zip(*found, strict=True))
+    count_pieces = len(pieces) - 1
+    run_all([partial(train_piece, number) for number in range(count_pieces)], threads)
+    trained = zip(*(found[number] for number in range(count_pieces)), strict=True)
+    sizes, features, weights = (np.concatenate(part) for part in trained)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     by_label = sp.csr_array((weights, features, starts), shape=(count, dim))
     return Ranker.pack(by_label.T.tocsr(), bias)

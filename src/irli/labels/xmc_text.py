@@ -63,10 +63,11 @@ def open_input(file: Path) -> Iterator[IO[bytes]]:
 
 def read_text(file: Path, labelled: bool) -> tuple[Header, Parsed]:
     """Return the header and the rows of a text file. If `labelled`, each row starts with labels."""
-    pieces = [_allocate(b"", labelled)]
     lines = 0
+    pieces = []
     with open_input(file) as stream:
         header = _parse_header(file, stream.readline(_LONGEST), labelled)
+        pieces.append(_parse_piece(file, b"", lines, header, labelled))
         for text in _read_pieces(stream):
             pieces.append(_parse_piece(file, text, lines, header, labelled))
             lines += text.count(b"\n")
@@ -112,36 +113,14 @@ def _read_pieces(stream: IO[bytes]) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _allocate(text: bytes, labelled: bool) -> Parsed:
-    """Return empty arrays that are large enough for the rows of `text`."""
-    rows, pairs = text.count(b"\n"), text.count(b":")
-    names = rows + text.count(b",") if labelled else 0
-    return Parsed(
-        label_counts=np.zeros(rows, dtype=np.int64),
-        labels=np.empty(names, dtype=np.int32),
-        pair_counts=np.zeros(rows, dtype=np.int64),
-        columns=np.empty(pairs, dtype=np.int32),
-        values=np.empty(pairs, dtype=np.float32),
-    )
-
-
 def _parse_piece(file: Path, text: bytes, lines: int, header: Header, labelled: bool) -> Parsed:
     """Return the rows of a piece of text, which follows `lines` lines after the header."""
     rows = max(0, header.rows - lines)
-    parsed = _allocate(text, labelled)
-    codes = np.frombuffer(text, dtype=np.uint8)
-    fault, at = parse(codes, labelled, rows, header.columns, header.labels, parsed)
+    fault, at, parsed = parse(text, labelled, rows, header.columns, header.labels)
     if fault != GOOD:
         line = lines + text.count(b"\n", 0, at) + 2
         raise _format_error(file, fault, line, text[at:], header)
-    names, pairs = int(parsed.label_counts.sum()), int(parsed.pair_counts.sum())
-    return Parsed(
-        label_counts=parsed.label_counts[:rows],
-        labels=parsed.labels[:names],
-        pair_counts=parsed.pair_counts[:rows],
-        columns=parsed.columns[:pairs],
-        values=parsed.values[:pairs],
-    )
+    return parsed
 
 
 def _format_error(file: Path, fault: int, line: int, text: bytes, header: Header) -> FormatError:

@@ -78,7 +78,7 @@ class Affinity:
     def complementing(self, held: NDArray[np.int32]) -> Affinity:
         """Return a ranking of second buckets, for the queries that miss the item in `held`."""
         other = copy(self)
-        other.held = np.ascontiguousarray(held)
+        other.held = held
         return other
 
     def __call__(

@@ -239,7 +239,8 @@ class Learner:
         new = self._assign(head, rank)
         kept = self._is_accepted(head, new)
         if not kept and self.recipe.buckets_per_item > 1:
-            new = self._assign(head, rank, first=head.partition.assignment[:, 0])
+            first = np.ascontiguousarray(head.partition.assignment[:, 0])
+            new = self._assign(head, rank, first)
             kept = self._is_accepted(head, new)
         moved = new.moved_share(head.partition)
         if kept:

@@ -53,7 +53,16 @@ def assemble(
     router = repetitions[0].router
     tensors = pack([repetition.router for repetition in repetitions])
     layout = make_layout(
-        vectors, metric, tensors, router, offsets=offsets, items=items, codes=codes, int8=int8
+        vectors,
+        metric,
+        tensors,
+        linear=router.linear,
+        depths=router.depths,
+        keeps=router.keeps,
+        offsets=offsets,
+        items=items,
+        codes=codes,
+        int8=int8,
     )
     log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
     return VectorContents(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.arrays import check_array, check_range
 from irli.base.folder import VECTORS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
-from irli.engine.router import ARRAYS, Router, unpack
-from irli.engine.vector_layout import Codes, Int8Vectors, VectorLayout
+from irli.engine.router import ARRAYS, check_names, read_stages
+from irli.engine.vector_layout import Codes, Int8Vectors, VectorLayout, check_layout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchParameters
 
@@ -84,66 +85,68 @@ def unpack_vectors(folder: Folder) -> VectorContents:
     check_kind(folder, VECTORS)
     meta, arrays = folder.meta, folder.arrays
     with reading():
-        return VectorContents(
+        contents = VectorContents(
             metric=meta["metric"],
             recipe=Recipe(**meta["recipe"]),
             layout=_unpack_layout(arrays, folder.tensors, meta),
             ids=arrays["ids"],
             tuning=HeldOut(arrays["tuning_queries"], arrays["tuning_rows"]),
             history=meta["history"],
-            defaults=SearchParameters(**meta["defaults"]),
+            defaults=SearchParameters().replace(**meta["defaults"]),
         )
+        items, dim = contents.layout.vectors.shape
+        check_array("ids", contents.ids, np.int64, items)
+        (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
+        check_array("tuning_rows", contents.tuning.rows, np.int64, held)
+        check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
+        return contents
 
 
 def _unpack_layout(
     arrays: dict[str, NDArray[Any]], tensors: dict[str, NDArray[Any]], meta: Any
 ) -> VectorLayout:
     vectors = arrays["vectors"]
-    int8 = no_int8_vectors(vectors.shape[1])
+    int8 = no_int8_vectors(vectors.shape[-1])
     if "int8_bytes" in arrays:
         int8 = Int8Vectors(**{name: arrays[f"int8_{name}"] for name in Int8Vectors._fields})
-    codes = Codes(**{name: arrays[f"code_{name}"] for name in Codes._fields})
-    router = unpack(tensors, meta["linear"], meta["stages"])[0]
-    offsets, items = arrays["offsets"], arrays["items"]
+    check_names(tensors)
+    depths, keeps = read_stages(meta["stages"])
     return make_layout(
         vectors,
         meta["metric"],
         tensors,
-        router,
-        offsets=offsets,
-        items=items,
-        codes=codes,
+        linear=meta["linear"],
+        depths=depths,
+        keeps=keeps,
+        offsets=arrays["offsets"],
+        items=arrays["items"],
+        codes=Codes(**{name: arrays[f"code_{name}"] for name in Codes._fields}),
         int8=int8,
     )
 
 
 def make_layout(
-    vectors: NDArray[np.float32],
-    metric: str,
-    tensors: dict[str, Any],
-    router: Router,
-    **parts: Any,
+    vectors: NDArray[np.float32], metric: str, tensors: dict[str, Any], **parts: Any
 ) -> VectorLayout:
-    """Return the layout that the kernels read.
+    """Return the layout that the kernels read, checked.
 
-    `tensors` has the stacked arrays of all routers, and `router` is any one of them.
+    `tensors` has the stacked arrays of all routers, and `parts` the other fields.
 
     The 8-bit projection of queries, for routers and codes, is computed here and never saved.
     """
-    projection = no_projection()
-    if tensors["bytes"].size:  # compact routers
-        codes = parts["codes"]
-        matrices, shifts = [*tensors["project"], codes.rotation], [*tensors["shift"], codes.shift]
-        sample = np.asarray(vectors[:: max(1, len(vectors) // _SAMPLE)])
-        columns = np.concatenate(matrices, axis=1)
-        projection = make_projection(sample, columns, np.concatenate(shifts))
-    return VectorLayout(
+    layout = VectorLayout(
         **tensors,
-        projection=projection,
-        linear=router.linear,
-        depths=router.depths,
-        keeps=router.keeps,
+        **parts,
+        projection=no_projection(),
         vectors=vectors,
         metric=KERNEL_METRIC[metric],
-        **parts,
     )
+    check_layout(layout)
+    if layout.bytes.size == 0:  # only compact routers have a projection
+        return layout
+    codes = layout.codes
+    matrices, shifts = [*layout.project, codes.rotation], [*layout.shift, codes.shift]
+    sample = np.asarray(vectors[:: max(1, len(vectors) // _SAMPLE)])
+    columns = np.concatenate(matrices, axis=1)
+    projection = make_projection(sample, columns, np.concatenate(shifts))
+    return layout._replace(projection=projection)

@@ -244,7 +244,7 @@ class VectorIndex(SavedIndex):
             if not given and not last.given:
                 return last.plan
             same = len(last.given) == len(given)
-            if same and all(last.given.get(name, self) is given[name] for name in given):
+            if same and all(last.given.get(name, self) is value for name, value in given.items()):
                 return last.plan
         check_int("k", k, at_least=1, owner="search")
         plan = self.defaults.replace(**given).to_plan(min(int(k), len(self)))

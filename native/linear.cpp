@@ -1,0 +1,207 @@
+// The ranker's linear classifiers: training, packing weights, computing margins.
+
+#include <math.h>
+
+#include <limits>
+
+#include "labels.h"
+#include "select.h"
+#include "simd/plain.h"
+
+#include "margins.h"
+
+namespace irli {
+namespace {
+
+constexpr int kIterations = 12;   // passes over the rows of a label, at most
+constexpr double kTolerance = 0.1;  // training stops when the largest violation is below this
+constexpr int64_t kMostGap = 65535;  // the largest gap between two labels that fits into two bytes
+constexpr float kHighest = 127;      // weights are rounded to [-127, 127]
+
+// The training rows of one label, copied, with new numbers for their features. The data that is
+// read again and again is then contiguous. Positive rows come first, then hard negatives.
+struct LabelRows {
+  std::vector<int64_t> starts;
+  std::vector<int32_t> columns;
+  std::vector<float> values;
+  std::vector<float> lengths;
+  std::vector<int32_t> features;  // the number of each new feature in all rows
+  int64_t positives;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainingRows& data)
+      : data_(data), is_positive_(data.count, 0), number_(data.dim, -1) {}
+
+  // Copy the rows of a label.
+  const LabelRows& select(int64_t label, const RowLists& positive, const RowLists& negative) {
+    rows_.starts.assign(1, 0);
+    rows_.columns.clear();
+    rows_.values.clear();
+    rows_.lengths.clear();
+    rows_.features.clear();
+    for (int64_t e = positive.indptr[label]; e < positive.indptr[label + 1]; ++e) {
+      is_positive_[positive.rows[e]] = 1;
+      add(positive.rows[e]);
+    }
+    rows_.positives = static_cast<int64_t>(rows_.lengths.size());
+    for (int64_t e = negative.indptr[label]; e < negative.indptr[label + 1]; ++e)
+      if (!is_positive_[negative.rows[e]]) add(negative.rows[e]);
+    for (int64_t e = positive.indptr[label]; e < positive.indptr[label + 1]; ++e)
+      is_positive_[positive.rows[e]] = 0;
+    for (const int32_t feature : rows_.features) number_[feature] = -1;
+    return rows_;
+  }
+
+  // Minimize the squared hinge loss by dual coordinate descent (Hsieh et al. 2008). Rows that are
+  // safely on the right side are left out of later passes (shrinking). Return the bias. `state` is
+  // that of a random generator.
+  float descend(float positive_cost, float negative_cost, uint64_t state) {
+    const int64_t* starts = rows_.starts.data();
+    const int32_t* columns = rows_.columns.data();
+    const float* values = rows_.values.data();
+    const int64_t count = static_cast<int64_t>(rows_.lengths.size());
+    weight_.assign(rows_.features.size(), 0);
+    alpha_.assign(count, 0);
+    order_.resize(count);
+    for (int64_t m = 0; m < count; ++m) order_[m] = m;
+    int64_t active = count;
+    float offset = 0, limit = std::numeric_limits<float>::infinity();
+    for (int pass = 0; pass < kIterations; ++pass) {
+      for (int64_t m = active - 1; m > 0; --m) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        swap(order_[m], order_[(state >> 32) * static_cast<uint64_t>(m + 1) >> 32]);
+      }
+      float worst = 0;
+      for (int64_t place = 0; place < active;) {
+        const int64_t m = order_[place];
+        float margin = offset;
+        for (int64_t e = starts[m]; e < starts[m + 1]; ++e)
+          margin += weight_[columns[e]] * values[e];
+        const bool is_positive = m < rows_.positives;
+        const float sign = is_positive ? 1.0f : -1.0f;
+        const float half = 0.5f / (is_positive ? positive_cost : negative_cost);
+        const float slope = sign * margin - 1.0f + alpha_[m] * half;
+        if (alpha_[m] == 0 && slope >= 0) {
+          if (slope > limit) {
+            swap(order_[place], order_[--active]);
+          } else {
+            ++place;
+          }
+          continue;
+        }
+        ++place;
+        worst = larger_of(worst, fabsf(slope));
+        const float updated = larger_of(alpha_[m] - slope / (rows_.lengths[m] + half), 0.0f);
+        const float step = (updated - alpha_[m]) * sign;
+        alpha_[m] = updated;
+        offset += step;
+        for (int64_t e = starts[m]; e < starts[m + 1]; ++e)
+          weight_[columns[e]] += step * values[e];
+      }
+      if (static_cast<double>(worst) < kTolerance) break;
+      limit = worst;
+    }
+    return offset;
+  }
+
+  const std::vector<float>& weights() const { return weight_; }
+
+ private:
+  void add(int32_t row) {
+    const SparseRows& rows = data_.rows;
+    for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
+      int32_t& number = number_[rows.indices[e]];
+      if (number < 0) {
+        number = static_cast<int32_t>(rows_.features.size());
+        rows_.features.push_back(rows.indices[e]);
+      }
+      rows_.columns.push_back(number);
+      rows_.values.push_back(rows.data[e]);
+    }
+    rows_.starts.push_back(static_cast<int64_t>(rows_.columns.size()));
+    rows_.lengths.push_back(data_.lengths[row]);
+  }
+
+  const TrainingRows& data_;
+  std::vector<uint8_t> is_positive_;
+  std::vector<int32_t> number_;  // the new number of each feature, or -1
+  LabelRows rows_;
+  std::vector<float> alpha_, weight_;
+  std::vector<int64_t> order_;
+};
+
+}  // namespace
+
+Classifiers train_classifiers(int64_t first, int64_t last, const TrainingRows& data,
+                              const RowLists& positive, const RowLists& negative,
+                              const TrainOptions& options, const float* importance, float* bias) {
+  Trainer trainer(data);
+  Classifiers out;
+  for (int64_t label = first; label < last; ++label) {
+    const LabelRows& rows = trainer.select(label, positive, negative);
+    // The seed of the random generator does not depend on `first` and `last`.
+    const uint64_t seed = static_cast<uint64_t>(options.seed) * 7919 + label + 1;
+    bias[label] = trainer.descend(options.cost * importance[label], options.cost,
+                                  seed * 0x9E3779B97F4A7C15u);
+    const size_t before = out.features.size();
+    for (size_t f = 0; f < rows.features.size(); ++f) {
+      const float value = trainer.weights()[f];
+      if (fabsf(value) * data.usual[rows.features[f]] >= options.prune && value != 0) {
+        out.features.push_back(rows.features[f]);
+        out.weights.push_back(value);
+      }
+    }
+    out.sizes.push_back(static_cast<int64_t>(out.features.size() - before));
+  }
+  return out;
+}
+
+PackedWeights pack_weights(const SparseRows& matrix, int64_t features, int64_t labels) {
+  PackedWeights out;
+  const int64_t count = matrix.indptr[features];
+  out.scale.assign(labels, 0);
+  for (int64_t e = matrix.indptr[0]; e < count; ++e) {
+    float& scale = out.scale[matrix.indices[e]];
+    scale = larger_of(scale, fabsf(matrix.data[e]) / kHighest);
+  }
+  out.starts.reserve(features + 1);
+  out.gaps.reserve(count);
+  out.weights.reserve(count);
+  out.starts.push_back(0);
+  for (int64_t feature = 0; feature < features; ++feature) {
+    int64_t last = 0;
+    for (int64_t e = matrix.indptr[feature]; e < matrix.indptr[feature + 1]; ++e) {
+      const int32_t label = matrix.indices[e];
+      int64_t gap = label - last;
+      for (; gap > kMostGap; gap -= kMostGap) {  // weights of 0 bridge large gaps
+        out.gaps.push_back(static_cast<uint16_t>(kMostGap));
+        out.weights.push_back(0);
+      }
+      const float steps = rintf(matrix.data[e] / out.scale[label]);
+      out.gaps.push_back(static_cast<uint16_t>(gap));
+      out.weights.push_back(fabsf(steps) <= kHighest ? static_cast<int8_t>(steps) : int8_t{0});
+      last = label;
+    }
+    out.starts.push_back(static_cast<int64_t>(out.gaps.size()));
+  }
+  return out;
+}
+
+void compute_margins(const SparseRows& rows, int64_t count, const PackedView& ranker,
+                     const int64_t* found, int64_t width, float* margins) {
+  std::vector<float> total(ranker.labels, 0);
+  for (int64_t i = 0; i < count; ++i, found += width, margins += width) {
+    for (int64_t c = 0; c < width; ++c)
+      if (found[c] >= 0) total[found[c]] = 0;
+    add_margins(rows, i, ranker.starts, ranker.gaps, ranker.weights, total.data());
+    for (int64_t c = 0; c < width; ++c)
+      if (found[c] >= 0)
+        margins[c] = total[found[c]] * ranker.scale[found[c]] + ranker.bias[found[c]];
+  }
+}
+
+}  // namespace irli
