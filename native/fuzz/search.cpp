@@ -16,6 +16,6 @@ void irli::fuzz_search(const uint8_t* bytes, size_t size) {
     return;
   }
   const SearchPlan plan = draw_plan(source, planted.shape);
-  check_search(source, planted, plan, source.between(1, kBlock));
+  check_search(source, planted, plan, source.between(1, 3));
   if (source.mood != kWild) check_stages(source, planted, plan);
 }

@@ -95,10 +95,8 @@ void check_answer(const Question& question, const float* query, bool wild, float
     CHECK(count == t);  // nothing comes after the first empty place
     ++count;
     if (question.ids) items[t] = -2 - items[t];  // see check_search
-    if (!(items[t] >= 0 && items[t] < layout.items)) {
-      CHECK(!"an item is out of range");
-      return;
-    }
+    CHECK(items[t] >= 0 && items[t] < layout.items);
+    if (items[t] < 0 || items[t] >= layout.items) return;
     CHECK(seen.insert(items[t]).second);
     CHECK(is_allowed(question, items[t]));
     CHECK(distances[t] == distances[t]);
@@ -195,7 +193,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
       double total = 0;
       for (int64_t b = 0; b < B; ++b)
         total += std::exp(static_cast<double>(scratch.logits[r * B + b]));
-      CHECK(std::fabs(total - 1) < 0.05);  // probabilities; rounded, for logits of 1e5
+      if (!planted.damaged) CHECK(std::fabs(total - 1) < 0.05);  // probabilities
     }
     run(kScan);
     const Counts& counts = scratch.counts;
@@ -240,7 +238,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     }
     const std::set<int64_t> found(scratch.touched, scratch.touched + counts.found);
     CHECK(counts.found == static_cast<int64_t>(found.size()));
-    CHECK(found == expected);
+    if (!planted.damaged) CHECK(found == expected);  // damaged, an item may have several codes
     run(kSelect);
     CHECK(counts.chosen <= counts.found);
     std::set<int64_t> chosen(scratch.touched, scratch.touched + counts.chosen);

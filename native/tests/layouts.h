@@ -50,6 +50,7 @@ struct Planted {
   Shape shape;
   VectorLayout layout{};
   int64_t entries = 0, blocks = 0;
+  bool damaged = false;
   Exact<float> project, shift, rotation, rotation_shift, coarse, fine, step, bias, vectors;
   Exact<int8_t> bytes;
   Exact<int32_t> zero, items;

@@ -26,6 +26,7 @@ class Source {
   }
 
   Mood mood = kSmooth;
+  bool is_fuzzer() const { return bytes_; }  // which prefers many small cases
 
   // A whole number in [0, bound). Takes the next bytes of the input while there are some.
   int64_t below(int64_t bound) {
