@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "check.h"
-#include "labels.h"
+#include "../labels.h"
 #include "layouts.h"
 #include "targets.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "check.h"
-#include "labels.h"
+#include "../labels.h"
 #include "layouts.h"
 #include "source.h"
 #include "targets.h"
