@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "check_layout.h"
-#include "labels.h"
+#include "label_layouts.h"
 #include "targets.h"
 
 void irli::fuzz_predict(const uint8_t* bytes, size_t size) {

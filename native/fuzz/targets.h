@@ -12,7 +12,7 @@ void fuzz_predict(const uint8_t* bytes, size_t size);
 void fuzz_select(const uint8_t* bytes, size_t size);
 void fuzz_bytes(const uint8_t* bytes, size_t size);
 void fuzz_learning(const uint8_t* bytes, size_t size);
-void fuzz_ranker(const uint8_t* bytes, size_t size);
+void fuzz_labels(const uint8_t* bytes, size_t size);
 void fuzz_parse(const uint8_t* bytes, size_t size);
 
 struct Target {
@@ -20,9 +20,9 @@ struct Target {
   void (*run)(const uint8_t* bytes, size_t size);
 };
 constexpr Target kTargets[] = {
-    {"search", fuzz_search},     {"predict", fuzz_predict}, {"select", fuzz_select},
-    {"bytes", fuzz_bytes},       {"ranker", fuzz_ranker},   {"parse", fuzz_parse},
-    {"learning", fuzz_learning},
+    {"bytes", fuzz_bytes}, {"labels", fuzz_labels},   {"learning", fuzz_learning},
+    {"parse", fuzz_parse}, {"predict", fuzz_predict}, {"search", fuzz_search},
+    {"select", fuzz_select},
 };
 
 }  // namespace irli

@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "check_layout.h"
-#include "labels.h"
+#include "label_layouts.h"
 #include "layouts.h"
 #include "tests.h"
 
@@ -29,7 +29,7 @@ bool passes(const PlantedLabels& planted) {
   }
 }
 
-void test_vectors() {
+void test_vector_layouts() {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Source source(seed);
     about = "sound, seed " + std::to_string(seed);
@@ -93,7 +93,7 @@ void test_vectors() {
   }
 }
 
-void test_labels() {
+void test_label_layouts() {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Source source(seed);
     about = "sound labels, seed " + std::to_string(seed);
@@ -142,8 +142,8 @@ void test_rows() {
 }  // namespace
 
 void test_check_layout() {
-  test_vectors();
-  test_labels();
+  test_vector_layouts();
+  test_label_layouts();
   test_rows();
 }
 

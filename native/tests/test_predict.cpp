@@ -1,6 +1,6 @@
 // Label prediction on random layouts, with every back-end.
 #include "check.h"
-#include "labels.h"
+#include "label_layouts.h"
 #include "tests.h"
 
 namespace irli {

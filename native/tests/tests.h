@@ -11,6 +11,7 @@ void test_many_queries();
 void test_many_items();
 void test_predict();
 void test_learning();
+void test_labels();
 void test_check_layout();
 void test_corpus();
 

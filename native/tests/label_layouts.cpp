@@ -1,4 +1,4 @@
-#include "labels.h"
+#include "label_layouts.h"
 
 #include <algorithm>
 #include <map>
