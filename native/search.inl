@@ -137,8 +137,7 @@ inline int64_t list_probed(const float* logits, const VectorLayout& layout, cons
   }
   const int64_t wanted = widen_by < 32 ? smaller_of(plan.probes, buckets) << widen_by : buckets;
   if (wanted >= buckets) return find_at_least(logits, buckets, -INFINITY, scratch.alive);
-  memcpy(scratch.order, logits, static_cast<size_t>(buckets) * sizeof(float));
-  const float cut = kth_largest(scratch.order, buckets, wanted);
+  const float cut = find_cut(logits, buckets, wanted);
   const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
   return keep_best(scratch.alive, count, wanted, logits, scratch.order);  // drops surplus ties
 }

@@ -50,7 +50,8 @@ def fuzz(target: str, build: Path, seconds: int) -> bool:
     for old in fresh.iterdir():
         old.unlink()
     subprocess.run([program, "-merge=1", fresh, folder], stderr=subprocess.DEVNULL, check=True)
-    print(f"{target:10} {runs:>9} runs in {seconds} s, {pack(target, fresh)} inputs kept", flush=True)
+    kept = pack(target, fresh)
+    print(f"{target:10} {runs:>9} runs in {seconds} s, {kept} inputs kept", flush=True)
     return True
 
 

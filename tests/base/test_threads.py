@@ -11,7 +11,7 @@ import pytest
 
 import irli
 from irli.base import threads
-from irli.base.threads import Pool, run_all, run_batch, split_batch, thread_count
+from irli.base.threads import run_all, run_batch, split_batch, thread_count
 from irli.errors import InvalidParameter
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -205,18 +205,6 @@ def test_parts_of_a_batch_are_whole_blocks(count: int, workers: int) -> None:
     assert rows == list(range(count))
     assert all((part.stop - part.start) % 8 == 0 for part in parts)
     assert len(parts) <= (1 if workers == 1 else 4 * workers)
-
-
-def test_scratch_is_borrowed_by_one_at_a_time_and_used_again() -> None:
-    pool: Pool[list[int]] = Pool(list)
-    with pool.borrow() as first, pool.borrow() as second:
-        assert first is not second
-    with pool.borrow() as again:
-        assert again is first or again is second
-    with pytest.raises(KeyError), pool.borrow() as lost:
-        raise KeyError
-    with pool.borrow() as found:
-        assert found is lost  # an error does not cost the memory
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")

@@ -1,7 +1,8 @@
 """The names and aliases of the distance metrics, and the distance that stands for padding.
 
-To add a metric: name it here, define in `irli.engine.metric` how kernels compute it, and in
-`irli.engine.exact` how exact neighbours are found.
+To add a metric: name it here, define in `irli.engine.metric` which distance kernels compute for it
+(`compute_distance` in native/search.inl), and in `irli.engine.exact` how exact neighbours are
+found.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Ids:
 
     def __init__(self, values: NDArray[np.int64]) -> None:
         self.values = values.view()
-        self.values.flags.writeable = False  # kernels are compiled for read-only arrays
+        self.values.flags.writeable = False
 
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:

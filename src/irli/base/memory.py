@@ -13,7 +13,7 @@ LINE = 64  # bytes of a cache line
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view, so that kernels see one type for mapped and other arrays."""
+    """Return a read-only view: nobody may change an index that was checked."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""The number of threads, running jobs on them, and a pool of scratch memory (`Pool`)."""
+"""The number of threads, and running jobs and batches on them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from irli.base.checks import check_int
 from irli.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
-
-T = TypeVar("T")
 
 _PARTS_PER_THREAD = 4  # no thread waits for more than a quarter of another's share
 
@@ -178,37 +176,3 @@ def _forget_pool() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
-
-
-class Pool(Generic[T]):
-    """A pool of scratch memory. Each piece is made on demand and used by one thread at a time.
-
-    Examples
-    --------
-    >>> pool = Pool(list)
-    >>> with pool.borrow() as scratch:
-    ...     scratch.append(1)
-    """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._idle: deque[T] = deque(maxlen=2 * (os.cpu_count() or 1))
-
-    def borrow(self) -> _Borrowed[T]:
-        """Return a context manager that takes one piece from the pool and puts it back."""
-        return _Borrowed(self)
-
-
-class _Borrowed(Generic[T]):
-    def __init__(self, pool: Pool[T]) -> None:
-        self._pool = pool
-
-    def __enter__(self) -> T:
-        try:
-            self._thing = self._pool._idle.pop()
-        except IndexError:
-            self._thing = self._pool._make()
-        return self._thing
-
-    def __exit__(self, *exception: object) -> None:
-        self._pool._idle.append(self._thing)
