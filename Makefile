@@ -93,7 +93,7 @@ NATIVE := $(CMAKE) -G Ninja -S native -DIRLI_PYTHON=OFF
 ARM := aarch64-linux-gnu
 CLANG := $(firstword $(foreach v,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(v))))
 SECONDS ?= 300
-SANITIZED := tests/engine tests/base/test_folder.py tests/base/test_format_1.py
+SANITIZED := tests/engine tests/base/test_folder.py tests/base/test_format_1.py tests/labels/test_files.py tests/labels/test_ranker.py tests/vectors/test_codes.py
 
 test-native: setup  ## test every back-end of the kernels that this processor can run
 	@$(NATIVE) -B build/tests -DIRLI_TESTS=ON >/dev/null

@@ -150,6 +150,8 @@ nb::tuple parse(const nb::bytes& text, bool labelled, int64_t n, int64_t n_colum
   const int64_t size = static_cast<int64_t>(text.size());
   if (size > 0 && start[size - 1] != '\n')
     throw std::invalid_argument("The text must end with a newline.");
+  if (n_columns > INT32_MAX || n_labels > INT32_MAX)
+    throw std::invalid_argument("Columns and labels must have 32-bit numbers.");
   ParsedText parsed;
   {
     nb::gil_scoped_release unlocked;
