@@ -28,6 +28,7 @@ constexpr Kernels kKernels = {
     log_sum_exps,
     find_codes,
     improve_codes,
+    route,
     search_block,
     run_stage,
     count_votes,

@@ -1,9 +1,12 @@
 // Bindings of vector search: `SearchPlan` and `VectorSearcher`.
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "arrays.h"
 #include "check_layout.h"
@@ -15,13 +18,38 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+bool are_counts(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return v >= 0 && v < 1e9; });
+}
+
 SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_votes,
-                     int64_t candidates, int64_t score) {
+                     int64_t candidates, int64_t score, bool exact,
+                     const std::vector<double>& thresholds, const std::vector<double>& centroids,
+                     double start, double exact_from, double far, int64_t more) {
   const bool codes = score == kCodes;
+  const int64_t levels = static_cast<int64_t>(thresholds.size());
   if (k < 1 || probes < 0 || min_votes < 0 || candidates < 0 || score < 0 || score > kCodes ||
-      (codes && (candidates < 1 || candidates > kMostCandidates)))
+      (codes && (candidates < 1 || candidates > kMostCandidates)) || levels > kLevels ||
+      (levels && centroids.size() != thresholds.size()) || centroids.size() > kLevels ||
+      !are_counts(centroids) ||
+      !(start >= 0) || more < 0)
     throw std::invalid_argument("The parameters of a SearchPlan are out of range.");
-  return {k, probes, threshold, min_votes, candidates, static_cast<Score>(score)};
+  SearchPlan plan{};
+  plan.k = k;
+  plan.probes = probes;
+  plan.threshold = threshold;
+  plan.min_votes = min_votes;
+  plan.candidates = candidates;
+  plan.score = static_cast<Score>(score);
+  plan.exact = exact;
+  plan.levels = levels;
+  std::copy(thresholds.begin(), thresholds.end(), plan.thresholds);
+  std::copy(centroids.begin(), centroids.end(), plan.centroids);
+  plan.start = start;
+  plan.exact_from = exact_from;
+  plan.far = far;
+  plan.more = more;
+  return plan;
 }
 
 // Read the arrays of a `VectorLayout` in Python, and check all that kernels rely on.
@@ -106,6 +134,16 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
     layout.int8.lengths = rounded.get<float>("lengths", {layout.metric == kL2 ? n : 0});
   }
   hold(rounded);
+
+  const nb::object centroids_object = object.attr("centroids");
+  Fields mean(centroids_object);
+  layout.centroids.present = mean.shape("centre").at(0) > 0;
+  if (layout.centroids.present) {
+    layout.centroids.centre = mean.get<float>("centre", {d});
+    layout.centroids.columns = mean.get<float>("columns", {d, B});
+    layout.centroids.bias = mean.get<float>("bias", {B});
+  }
+  hold(mean);
   check_layout(layout, Fields(object).shape("items")[0], Fields(codes_object).shape("blocks")[0]);
   return layout;
 }
@@ -114,23 +152,29 @@ class VectorSearcher {
  public:
   using Queries = Array<const float, nb::ndim<2>>;
   using Allowed = std::optional<Array<const bool, nb::ndim<1>>>;
+  using Rows = std::optional<Array<const int32_t, nb::ndim<1>>>;
   using Ids = std::optional<Array<const int64_t, nb::ndim<1>>>;
 
   explicit VectorSearcher(nb::handle layout) : layout_(read_layout(layout, held_)) {}
 
   // Search the rows from `first` to `last`. Return the row that was reached: after a tenth of a
-  // second this goes back to Python, where an interrupt can be seen.
+  // second this goes back to Python, where an interrupt can be seen. `counts` gets the buckets
+  // probed, the entries read, the candidates, and whether all items were compared and whether the
+  // query was strange.
   int64_t search(const Queries& queries, const SearchPlan& plan, const Allowed& allowed,
-                 const Ids& ids, int64_t form, int64_t first, int64_t last,
-                 const Array<float, nb::ndim<2>>& distances,
-                 const Array<int64_t, nb::ndim<2>>& items) {
+                 const Rows& rows_allowed, const Ids& ids, int64_t form, int64_t first,
+                 int64_t last, const Array<float, nb::ndim<2>>& distances,
+                 const Array<int64_t, nb::ndim<2>>& items,
+                 const std::optional<Array<int64_t, nb::ndim<2>>>& work) {
     const int64_t rows = static_cast<int64_t>(queries.shape(0));
     check_shape("queries", queries, {-1, layout_.dim});
     check_shape("distances", distances, {rows, plan.k});
     check_shape("items", items, {rows, plan.k});
     check_plan(plan);
+    if (work) check_shape("work", *work, {rows, kWork});
     if (first < 0 || last > rows) throw std::invalid_argument("The rows are out of range.");
-    const uint8_t* filter = read_allowed(allowed);
+    Filter permitted{};
+    const Filter* filter = read_filter(allowed, rows_allowed, permitted);
     const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
@@ -138,10 +182,17 @@ class VectorSearcher {
     const Turn turn;
     while (first < last) {
       const int64_t count = std::min(kBlock, last - first);
+      Counts counts[kBlock];
       if (!kernels_.search_block(layout_, plan, filter, names, static_cast<Form>(form),
                                  queries.data() + first * layout_.dim, count, scratch,
-                                 distances.data() + first * plan.k, items.data() + first * plan.k))
+                                 distances.data() + first * plan.k, items.data() + first * plan.k,
+                                 work ? counts : nullptr))
         throw std::invalid_argument("The queries must be finite.");
+      for (int64_t i = 0; work && i < count; ++i) {
+        const int64_t row[kWork] = {counts[i].probed, counts[i].read, counts[i].chosen,
+                                    counts[i].exact, counts[i].strange};
+        std::copy(row, row + kWork, work->data() + (first + i) * kWork);
+      }
       first += count;
       if (turn.is_over()) break;
     }
@@ -163,14 +214,33 @@ class VectorSearcher {
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
     return kernels_.search_block(layout_, plan, nullptr, names.data(), static_cast<Form>(form),
-                                 row.data(), 1, borrowed->prepare(plan.k), near.data(), found.data());
+                                 row.data(), 1, borrowed->prepare(plan.k), near.data(),
+                                 found.data(), nullptr);
+  }
+
+  // Write the log-probabilities (n, R, B) of all buckets for prepared queries (n, d).
+  void route(const Queries& queries, const Array<float, nb::ndim<3>>& out) {
+    const int64_t rows = static_cast<int64_t>(queries.shape(0));
+    const int64_t pairs = layout_.repetitions * layout_.buckets;
+    check_shape("queries", queries, {-1, layout_.dim});
+    check_shape("out", out, {rows, layout_.repetitions, layout_.buckets});
+    nb::gil_scoped_release unlocked;
+    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    Scratch& scratch = borrowed->prepare(1);
+    for (int64_t first = 0; first < rows; first += kBlock) {
+      const int64_t count = std::min(kBlock, rows - first);
+      kernels_.route(layout_, queries.data() + first * layout_.dim, count, scratch);
+      std::copy_n(scratch.logits, count * pairs, out.data() + first * pairs);
+    }
   }
 
   // Run the stages of one prepared query (1, d) and report what each did.
-  nb::dict explain(const Queries& query, const SearchPlan& plan, const Allowed& allowed) {
+  nb::dict explain(const Queries& query, const SearchPlan& plan, const Allowed& allowed,
+                   const Rows& rows_allowed) {
     check_shape("query", query, {1, layout_.dim});
     check_plan(plan);
-    const uint8_t* filter = read_allowed(allowed);
+    Filter permitted{};
+    const Filter* filter = read_filter(allowed, rows_allowed, permitted);
     std::vector<float> distances(static_cast<size_t>(plan.k));
     std::vector<int64_t> items(static_cast<size_t>(plan.k));
     std::vector<int32_t> votes(static_cast<size_t>(plan.k));
@@ -190,12 +260,13 @@ class VectorSearcher {
             std::chrono::duration<double>(Clock::now() - start).count();
       }
       counts = scratch.counts;
-      logits.assign(scratch.logits, scratch.logits + layout_.repetitions * layout_.buckets);
+      if (!plan.exact)
+        logits.assign(scratch.logits, scratch.logits + layout_.repetitions * layout_.buckets);
       probed.assign(scratch.probed, scratch.probed + counts.probed);
-      candidates.assign(scratch.touched, scratch.touched + counts.chosen);
+      candidates.assign(scratch.touched, scratch.touched + scratch.counts.last);
       if (plan.score == kCodes) kernels_.count_votes(layout_, filter, scratch);
       for (size_t t = 0; t < items.size(); ++t)
-        votes[t] = items[t] < 0 ? 0 : scratch.votes[items[t]];
+        votes[t] = items[t] < 0 || counts.exact ? 0 : scratch.votes[items[t]];
     }
     nb::dict out;
     out["items"] = to_numpy(items);
@@ -206,6 +277,10 @@ class VectorSearcher {
     out["candidates"] = to_numpy(candidates);
     out["found"] = counts.found;
     out["read"] = counts.read;
+    out["chosen"] = counts.chosen;
+    out["level"] = counts.level;
+    out["exact"] = counts.exact;
+    out["strange"] = counts.strange;
     out["seconds"] = nb::make_tuple(seconds[0], seconds[1], seconds[2], seconds[3]);
     return out;
   }
@@ -216,10 +291,22 @@ class VectorSearcher {
       throw std::invalid_argument("The plan scores by codes, and the index has none.");
   }
 
-  const uint8_t* read_allowed(const Allowed& allowed) const {
-    if (!allowed) return nullptr;
+  static constexpr int64_t kWork = 5;  // columns of `work`
+
+  // A filter is a mask (N) and the allowed rows (m). Both are read from Python, so the rows are
+  // checked.
+  const Filter* read_filter(const Allowed& allowed, const Rows& rows, Filter& filter) const {
+    if (!allowed && !rows) return nullptr;
+    if (!allowed || !rows) throw std::invalid_argument("A filter must have a mask and rows.");
     check_shape("allowed", *allowed, {layout_.items});
-    return reinterpret_cast<const uint8_t*>(allowed->data());
+    filter.mask = reinterpret_cast<const uint8_t*>(allowed->data());
+    filter.rows = rows->data();
+    filter.count = static_cast<int64_t>(rows->shape(0));
+    bool good = filter.count <= layout_.items;
+    for (int64_t t = 0; t < filter.count; ++t)
+      good &= static_cast<uint32_t>(filter.rows[t]) < static_cast<uint32_t>(layout_.items);
+    if (!good) throw std::invalid_argument("The rows of a filter must be rows of the index.");
+    return &filter;
   }
 
   const int64_t* read_ids(const Ids& ids) const {
@@ -242,29 +329,41 @@ void bind_search(nb::module_& m) {
       .def(
           "__init__",
           [](SearchPlan* plan, int64_t k, int64_t probes, double threshold, int64_t min_votes,
-             int64_t candidates, int64_t score) {
+             int64_t candidates, int64_t score, bool exact, const std::vector<double>& thresholds,
+             const std::vector<double>& centroids, double start, double exact_from, double far,
+             int64_t more) {
             new (plan)
-                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score));
+                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, exact,
+                                     thresholds, centroids, start, exact_from, far, more));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("threshold"),
-          nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"))
+          nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"),
+          nb::arg("exact") = false, nb::arg("thresholds") = std::vector<double>(),
+          nb::arg("centroids") = std::vector<double>(),
+          nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("far") = HUGE_VAL,
+          nb::arg("more") = 0)
       .def_ro("k", &SearchPlan::k)
       .def_ro("probes", &SearchPlan::probes)
       .def_ro("threshold", &SearchPlan::threshold)
       .def_ro("min_votes", &SearchPlan::min_votes)
       .def_ro("candidates", &SearchPlan::candidates)
+      .def_ro("exact", &SearchPlan::exact)
+      .def_ro("far", &SearchPlan::far)
+      .def_ro("more", &SearchPlan::more)
       .def_prop_ro("score", [](const SearchPlan& plan) { return static_cast<int64_t>(plan.score); });
 
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<VectorSearcher>(m, "VectorSearcher", "A vector index that threads can search.")
       .def(nb::init<nb::handle>(), nb::arg("layout"))
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
-           as_is("allowed").none(), as_is("ids").none(), nb::arg("form"), nb::arg("first"),
-           nb::arg("last"), as_is("distances"), as_is("items"))
+           as_is("allowed").none(), as_is("rows").none(), as_is("ids").none(), nb::arg("form"),
+           nb::arg("first"), nb::arg("last"), as_is("distances"), as_is("items"),
+           as_is("work").none() = nb::none())
       .def("search_one", &VectorSearcher::search_one, nb::arg("query"), nb::arg("plan"),
            nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"))
+      .def("route", &VectorSearcher::route, as_is("queries"), as_is("out"))
       .def("explain", &VectorSearcher::explain, as_is("query"), nb::arg("plan"),
-           as_is("allowed").none());
+           as_is("allowed").none(), as_is("rows").none());
 }
 
 }  // namespace irli

@@ -24,12 +24,13 @@ struct Kernels {
   void (*improve_codes)(const float* x, const float* along, int64_t count, const float* codewords,
                         int64_t pieces, int64_t size, float eta, uint8_t* codes);
   // search.inl
-  bool (*search_block)(const VectorLayout&, const SearchPlan&, const uint8_t* allowed,
-                       const int64_t* ids, Form, const float* queries, int64_t count, Scratch&,
-                       float* distances, int64_t* items);
-  void (*run_stage)(Stage, const VectorLayout&, const SearchPlan&, const uint8_t* allowed,
+  void (*route)(const VectorLayout&, const float* queries, int64_t count, Scratch&);
+  bool (*search_block)(const VectorLayout&, const SearchPlan&, const Filter*, const int64_t* ids,
+                       Form, const float* queries, int64_t count, Scratch&, float* distances,
+                       int64_t* items, Counts* counts);
+  void (*run_stage)(Stage, const VectorLayout&, const SearchPlan&, const Filter*,
                     const float* query, Scratch&, float* distances, int64_t* items);
-  void (*count_votes)(const VectorLayout&, const uint8_t* allowed, Scratch&);
+  void (*count_votes)(const VectorLayout&, const Filter*, Scratch&);
   // predict.inl
   void (*predict_block)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
                         const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,

@@ -14,6 +14,7 @@ constexpr int64_t kMost = 127;   // the largest value in the table of a query
 constexpr int64_t kBin = 3;      // a bin of the histogram holds 2^kBin different sums of codes
 constexpr int64_t kMostCandidates = 16384;  // that a scan of codes can choose
 constexpr int64_t kMostLargest = 256;  // scores of a row that a top-k can find
+constexpr int64_t kLevels = 24;  // a search at level j is as wide as one for 2^j times as many items
 
 enum Metric : int64_t { kL2 = 0, kDot = 1 };
 // A distance x becomes x, 1 + x or -x. COSINE normalizes the queries, too.
@@ -49,6 +50,15 @@ struct Int8Vectors {
   bool present;
 };
 
+// The mean distance from a query to the items of each bucket of the first repetition, for queries
+// that the routers do not know.
+struct Centroids {
+  const float* centre;   // (d): subtracted from the query
+  const float* columns;  // (d, B): the mean of each bucket, less the centre
+  const float* bias;     // (B): minus half the mean squared length for l2, or 0
+  bool present;
+};
+
 struct VectorLayout {
   int64_t items, dim, repetitions, buckets;
   int64_t width;    // G, features before the rotation
@@ -74,7 +84,15 @@ struct VectorLayout {
   const float* vectors;         // (N, d)
   Codes codes;
   Int8Vectors int8;
+  Centroids centroids;
   Metric metric;
+};
+
+// The items that a search may return.
+struct Filter {
+  const uint8_t* mask;   // (N): whether each item is allowed
+  const int32_t* rows;   // (count): the allowed items
+  int64_t count;
 };
 
 struct SearchPlan {
@@ -84,13 +102,31 @@ struct SearchPlan {
   int64_t min_votes;
   int64_t candidates;  // the most exact distances to compute, or 0 for no limit
   Score score;
+  bool exact;          // compare all items, without routing
+  // Widening. A filter leaves few of the near items. The search starts at the level `start`, and
+  // goes on as long as it sees that more are missing. From the level `exact_from` on, it is cheaper
+  // to compare all allowed items.
+  int64_t levels;      // 0: widen only until k items are found
+  double thresholds[kLevels];
+  double centroids[kLevels];  // buckets probed besides: those with the nearest centroids
+  double start, exact_from;
+  // A query whose nearest item is farther than `far` is strange to the routers. It probes `more`
+  // buckets besides, those with the nearest items on average. For inner products, `far` is for a
+  // query of length 1.
+  double far;          // infinite: no query is strange
+  int64_t more;
 };
 
 enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
 
-// What a search did, for `explain`.
+// What a search did. `passed` and `permitted` are the entries that were looked at under a filter, and
+// those of them that it allows.
 struct Counts {
   int64_t probed, found, read, chosen;
+  int64_t last;  // candidates of the last scan; a strange query has two
+  int64_t passed, permitted;
+  double level;
+  bool exact, strange;
 };
 
 // The memory in which one thread answers queries. Arrays over the items are not cleared between
@@ -118,6 +154,7 @@ struct Scratch {
   float* codeword_values;   // (M, 16)
   uint8_t* table;           // (M / 2, 32)
   int32_t* bins;            // the histogram of the sums of codes
+  float* near;              // (B): how near the items of each bucket are on average
   uint64_t* keys;           // (room): the value and the item of each possible candidate
   int64_t room;
   int64_t dim_bytes, width_floats, width_bytes, rotated_floats, columns_floats, sum_columns;

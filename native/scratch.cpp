@@ -61,6 +61,7 @@ SearchScratch::SearchScratch(const VectorLayout& layout) {
   s.coordinates = arena_.make<float>(layout.codes.pieces * layout.codes.size);
   s.codeword_values = arena_.make<float>(layout.codes.pieces * kWords);
   s.table = arena_.make<uint8_t>(layout.codes.pieces * kWords);
+  s.near = arena_.make<float>(layout.centroids.present ? layout.buckets : 0);
   s.bins = arena_.make<int32_t>((kMost * layout.codes.pieces >> kBin) + 2);
 }
 

@@ -122,20 +122,42 @@ inline void route(const VectorLayout& layout, const float* queries, int64_t coun
 
 // --- scan: probe --------------------------------------------------------------------------------
 
+// A value of a tuned plan at a level, between those of the next whole levels.
+inline double value_at(const double* values, double level) {
+  const int64_t low = static_cast<int64_t>(level);
+  const double part = level - static_cast<double>(low);
+  return part > 0 ? values[low] + part * (values[low + 1] - values[low]) : values[low];
+}
+
+// The lowest log-probability of a bucket that is probed at a level. Plans that are not tuned divide
+// the probability by four for each level.
+inline double threshold_at(const SearchPlan& plan, double level) {
+  if (plan.levels == 0) return level > 32 ? -INFINITY : plan.threshold - level * 1.3862943611198906;
+  if (!(level < static_cast<double>(plan.levels - 1))) return -INFINITY;
+  return value_at(plan.thresholds, level);
+}
+
+// How many of the buckets with the nearest centroids are probed besides, at a level.
+inline int64_t centroids_at(const VectorLayout& layout, const SearchPlan& plan, double level) {
+  if (!layout.centroids.present) return 0;
+  if (plan.levels == 0) return static_cast<int64_t>(plan.centroids[0]);
+  if (!(level < static_cast<double>(plan.levels - 1))) return 0;  // all are probed anyway
+  return static_cast<int64_t>(value_at(plan.centroids, level) + 0.5);
+}
+
 // List the buckets to probe in one repetition in `alive`. Return how many they are.
 inline int64_t list_probed(const float* logits, const VectorLayout& layout, const SearchPlan& plan,
-                           int64_t widen_by, Scratch& scratch) {
+                           double level, Scratch& scratch) {
   const int64_t buckets = layout.buckets;
   if (plan.probes == 0) {
-    // Each widening divides the threshold by four. The best bucket is always probed.
-    const float cut = widen_by <= 32
-                          ? static_cast<float>(plan.threshold - static_cast<double>(widen_by) * 1.3862943611198906)
-                          : -INFINITY;
+    // The best bucket is always probed.
+    const float cut = static_cast<float>(threshold_at(plan, level));
     const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
     if (count > 0) return count;
     return find_at_least(logits, buckets, find_largest(logits, buckets), scratch.alive);
   }
-  const int64_t wanted = widen_by < 32 ? smaller_of(plan.probes, buckets) << widen_by : buckets;
+  const double most = static_cast<double>(smaller_of(plan.probes, buckets)) * exp2(level);
+  const int64_t wanted = most < static_cast<double>(buckets) ? static_cast<int64_t>(most) : buckets;
   if (wanted >= buckets) return find_at_least(logits, buckets, -INFINITY, scratch.alive);
   const float cut = find_cut(logits, buckets, wanted);
   const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
@@ -146,14 +168,14 @@ inline int64_t list_probed(const float* logits, const VectorLayout& layout, cons
 //
 // With a log-probability score, a bucket adds its lead over the weakest probed bucket of its
 // repetition. So a bucket that is not probed counts like the weakest one.
-inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t row,
-                     int64_t widen_by, Scratch& scratch) {
+inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t row, double level,
+                     Scratch& scratch) {
   int64_t count = 0;
   for (int64_t r = 0; r < layout.repetitions; ++r) {
     const float* logits = scratch.logits + (row * layout.repetitions + r) * layout.buckets;
     const int64_t begin = count;
     float weakest = 0;
-    const int64_t listed = list_probed(logits, layout, plan, widen_by, scratch);
+    const int64_t listed = list_probed(logits, layout, plan, level, scratch);
     for (int64_t a = 0; a < listed; ++a) {
       const int32_t bucket = scratch.alive[a];
       scratch.probed[count] = static_cast<int32_t>(r * layout.buckets) + bucket;
@@ -181,6 +203,34 @@ inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t
   return count;
 }
 
+// Probe `more` buckets besides the first `probed` ones: those whose items are nearest to the query on
+// average. Return how many are probed now.
+inline int64_t probe_nearest(const VectorLayout& layout, const SearchPlan& plan, const float* query,
+                             int64_t more, int64_t probed, Scratch& scratch) {
+  const Centroids& centroids = layout.centroids;
+  const int64_t buckets = layout.buckets;
+  for (int64_t j = 0; j < layout.dim; ++j) scratch.centred[j] = query[j] - centroids.centre[j];
+  multiply_rows(scratch.centred, 1, layout.dim, centroids.columns, layout.dim, buckets,
+                centroids.bias, scratch.near, buckets);
+  int64_t left = buckets;
+  for (int64_t c = 0; c < probed; ++c)
+    if (scratch.probed[c] < buckets) {
+      scratch.near[scratch.probed[c]] = -INFINITY;
+      left -= 1;
+    }
+  const int64_t wanted = smaller_of(more, left);
+  if (wanted == 0) return probed;
+  const float cut = find_cut(scratch.near, buckets, wanted);
+  int64_t count = find_at_least(scratch.near, buckets, cut, scratch.alive);
+  count = keep_best(scratch.alive, count, wanted, scratch.near, scratch.order);
+  for (int64_t a = 0; a < count; ++a) {
+    if (!(scratch.near[scratch.alive[a]] > -INFINITY)) continue;  // probed already
+    scratch.probed[probed] = scratch.alive[a];
+    scratch.values[probed++] = plan.score == kVotes ? 1.0f : 0.0f;
+  }
+  return probed;
+}
+
 // Where the numbers of a probed bucket, r B + bucket, are in an array of shape (R, B + 1).
 inline int64_t place_of(const VectorLayout& layout, int64_t probed) {
   return layout.repetitions == 1 ? probed : probed + probed / layout.buckets;
@@ -195,12 +245,13 @@ inline uint8_t next_query(const VectorLayout& layout, Scratch& scratch) {
   return ++scratch.clock;
 }
 
-// Collect the items of the probed buckets with their votes and scores. `allowed` holds a boolean
-// for each item, or is null if all are allowed.
-inline void gather(const VectorLayout& layout, const uint8_t* allowed, int64_t probed,
+// Collect the items of the probed buckets with their votes and scores. `filter` is null if all items
+// are allowed.
+inline void gather(const VectorLayout& layout, const Filter* filter, int64_t probed,
                    Scratch& scratch) {
   const uint8_t now = next_query(layout, scratch);
-  int64_t found = 0, read = 0;
+  const uint8_t* allowed = filter ? filter->mask : nullptr;
+  int64_t found = 0, read = 0, permitted = 0;
   for (int64_t c = 0; c < probed; ++c) {
     const int64_t* ends = layout.offsets + place_of(layout, scratch.probed[c]);
     const float value = scratch.values[c];
@@ -210,6 +261,7 @@ inline void gather(const VectorLayout& layout, const uint8_t* allowed, int64_t p
       if (scratch.stamp[item] == now) {
         scratch.votes[item] += 1;
         scratch.scores[item] += value;
+        permitted += 1;
       } else if (!allowed || allowed[item]) {
         scratch.stamp[item] = now;
         scratch.votes[item] = 1;
@@ -219,7 +271,8 @@ inline void gather(const VectorLayout& layout, const uint8_t* allowed, int64_t p
     }
   }
   scratch.counts.found = found;
-  scratch.counts.read = read;
+  scratch.counts.passed = scratch.counts.read = read;
+  scratch.counts.permitted = permitted + found;
 }
 
 // --- scan: codes --------------------------------------------------------------------------------
@@ -287,10 +340,12 @@ inline int64_t keep_largest(uint64_t* keys, int64_t count, int64_t wanted, uint6
 // A histogram of the sums gives the sum that the C best items so far reach. Most blocks have no
 // larger sum and are done with one comparison. Ties go to the larger item number, whatever the
 // order of the buckets.
-inline void scan(const VectorLayout& layout, const SearchPlan& plan, const uint8_t* allowed,
-                 int64_t probed, Scratch& scratch) {
+inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filter, int64_t probed,
+                 Scratch& scratch) {
   const Codes& codes = layout.codes;
-  const int64_t rows = codes.pieces / 2, size = rows * kLanes, wanted = plan.candidates;
+  const int64_t rows = codes.pieces / 2, size = rows * kLanes;
+  const uint8_t* allowed = filter ? filter->mask : nullptr;
+  int64_t passed = 0, permitted = 0;
   const uint8_t now = next_query(layout, scratch);
   const int64_t bins = (kMost * codes.pieces >> kBin) + 2;
   memset(scratch.bins, 0, static_cast<size_t>(bins) * sizeof(int32_t));
@@ -317,6 +372,10 @@ inline void scan(const VectorLayout& layout, const SearchPlan& plan, const uint8
       for (; bits; bits &= bits - 1) {
         const int lane = lowest_bit(bits);
         const int32_t item = layout.entries[entry + lane];
+        if (allowed) {
+          passed += 1;
+          permitted += allowed[item];
+        }
         if (scratch.stamp[item] == now || (allowed && !allowed[item])) continue;
         scratch.stamp[item] = now;
         scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 | static_cast<uint32_t>(item);
@@ -332,22 +391,84 @@ inline void scan(const VectorLayout& layout, const SearchPlan& plan, const uint8
   for (int64_t t = 0; t < count; ++t) scratch.touched[t] = static_cast<int32_t>(scratch.keys[t]);
   scratch.counts.found = count;
   scratch.counts.read = read;
+  scratch.counts.passed = passed;
+  scratch.counts.permitted = permitted;
 }
 
-// Probe and scan for one routed query. Probing widens until k allowed items are found or every
-// bucket was read. So a narrow filter never leads to fewer than k answers if there are k.
-inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
-                           const uint8_t* allowed, int64_t row, Scratch& scratch) {
-  for (int64_t widen_by = 0;; ++widen_by) {
-    const int64_t probed = probe(layout, plan, row, widen_by, scratch);
-    if (plan.score == kCodes) {
-      scan(layout, plan, allowed, probed, scratch);
-    } else {
-      gather(layout, allowed, probed, scratch);
-    }
-    scratch.counts.probed = probed;
-    if (scratch.counts.found >= plan.k || probed == layout.repetitions * layout.buckets) return;
+// Collect the items of the first `probed` buckets in `touched`, by codes or by votes and score.
+inline void collect(const VectorLayout& layout, const SearchPlan& plan, int64_t wanted,
+                    const Filter* filter, int64_t probed, Scratch& scratch) {
+  if (plan.score == kCodes) {
+    scan(layout, wanted, filter, probed, scratch);
+  } else {
+    gather(layout, filter, probed, scratch);
   }
+  scratch.counts.probed = probed;
+}
+
+// List all allowed items in `touched`.
+inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& scratch) {
+  const int64_t count = filter ? filter->count : layout.items;
+  for (int64_t t = 0; t < count; ++t)
+    scratch.touched[t] = filter ? filter->rows[t] : static_cast<int32_t>(t);
+  scratch.counts.found = scratch.counts.read = count;
+  scratch.counts.probed = 0;
+  scratch.counts.exact = true;
+}
+
+// The level that the last scan turned out to need: of 2^level near items, one is allowed.
+inline double needed_level(const Counts& counts) {
+  if (counts.permitted == 0) return static_cast<double>(kLevels);
+  return log2(static_cast<double>(counts.passed) / static_cast<double>(counts.permitted));
+}
+
+// Probe and scan for one routed query.
+//
+// A filter takes away some of the near items, so probing widens as if more items were wanted: first
+// by the share of the items that are allowed, then by the share that was seen near the query. If
+// fewer than k items are found, more and more of the nearest buckets are probed. So there are never
+// fewer than k answers if there are k allowed items.
+inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
+                           const Filter* filter, const float* query, int64_t row,
+                           Scratch& scratch) {
+  constexpr double kEnough = 0.5;  // a level that is this much too low is not worth another scan
+  Counts& counts = scratch.counts;
+  counts = {};
+  const int64_t all = layout.repetitions * layout.buckets;
+  double level = filter && plan.levels ? plan.start : 0;
+  int64_t missing = 0;  // buckets to probe besides, because too few items were found
+  while (true) {
+    int64_t probed = probe(layout, plan, row, level, scratch);
+    const int64_t more = centroids_at(layout, plan, level) + missing;
+    if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
+    collect(layout, plan, plan.candidates, filter, probed, scratch);
+    counts.level = level;
+    if (probed == all || missing >= layout.buckets) return;
+    const double needed = filter && plan.levels ? needed_level(counts) : 0;
+    const bool enough = counts.found >= plan.k;
+    if (enough && needed <= level + kEnough) return;
+    if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
+    if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
+    if (enough) continue;
+    if (layout.centroids.present) {
+      missing = larger_of(2 * missing, 1 + plan.k * layout.buckets / layout.items);
+    } else {
+      level += 1;
+    }
+  }
+}
+
+// --- strange queries ----------------------------------------------------------------------------
+
+// Whether even the nearest item that was found is farther than any that ordinary queries find. Then
+// the routers do not know where such a query belongs.
+inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const float* query,
+                       float nearest, const Counts& counts) {
+  if (!(plan.far < INFINITY) || !layout.centroids.present || counts.exact ||
+      counts.probed == layout.repetitions * layout.buckets)
+    return false;
+  const double length = layout.metric == kL2 ? 1 : sqrt(static_cast<double>(dot(query, query, layout.dim)));
+  return static_cast<double>(nearest) > plan.far * length;
 }
 
 // --- select -------------------------------------------------------------------------------------
@@ -394,9 +515,10 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
   return kept;
 }
 
-// Move the candidates to the front of `touched`. Return how many they are.
-inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const float* query,
-                      int64_t found, Scratch& scratch) {
+// Move the candidates to the front of `touched`, at most `wanted`, or all of them if it is 0. Return
+// how many they are.
+inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, int64_t wanted,
+                      const float* query, int64_t found, Scratch& scratch) {
   // A scan of codes has already chosen the candidates.
   if (plan.score == kCodes) return prefilter(layout, query, found, plan.k, scratch);
   int64_t kept = found;
@@ -408,8 +530,8 @@ inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const 
       kept += scratch.votes[item] >= plan.min_votes;
     }
   }
-  if (plan.candidates == 0) return kept;
-  return keep_best(scratch.touched, kept, plan.candidates, scratch.scores, scratch.order);
+  if (wanted == 0) return kept;
+  return keep_best(scratch.touched, kept, wanted, scratch.scores, scratch.order);
 }
 
 // --- rerank -------------------------------------------------------------------------------------
@@ -421,8 +543,25 @@ inline float compute_distance(const VectorLayout& layout, const float* query, in
   return -dot(query, vector, layout.dim);
 }
 
-// Write the k nearest candidates, nearest first. The smaller item wins a tie. Places without an
-// item get -1 and an infinite distance.
+// Write the items of the k largest keys, nearest first. The smaller item wins a tie. Places without
+// an item get -1 and an infinite distance.
+inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distances, int64_t* items) {
+  if (count > k) {
+    kth_largest(keys, count, k);
+    count = k;
+  }
+  sort_down(keys, count);
+  for (int64_t t = 0; t < count; ++t) {
+    distances[t] = -key_value(keys[t]);
+    items[t] = key_number(keys[t]);
+  }
+  for (int64_t t = count; t < k; ++t) {
+    distances[t] = INFINITY;
+    items[t] = -1;
+  }
+}
+
+// Write the k nearest candidates.
 inline void rerank(const VectorLayout& layout, const float* query, int64_t chosen, int64_t k,
                    Scratch& scratch, float* distances, int64_t* items) {
   const int64_t bytes = layout.dim * static_cast<int64_t>(sizeof(float));
@@ -441,18 +580,42 @@ inline void rerank(const VectorLayout& layout, const float* query, int64_t chose
       count = k;
     }
   }
-  if (count > k) {
-    kth_largest(scratch.keys, count, k);
-    count = k;
+  write_best(scratch.keys, count, k, distances, items);
+}
+
+// Compare all allowed items with a block of queries, and write the k nearest of each. The items are
+// read once for all of them, a few at a time.
+inline void compare_block(const VectorLayout& layout, const Filter* filter, int64_t queries,
+                          int64_t k, Scratch& scratch, float* distances, int64_t* items,
+                          Counts* counts) {
+  constexpr int64_t kBytes = 1 << 15;  // of items that are compared with one query after the other
+  const int64_t total = filter ? filter->count : layout.items;
+  const int64_t step = larger_of<int64_t>(1, kBytes / (layout.dim * static_cast<int64_t>(sizeof(float))));
+  // Few keys are kept, so that the cut soon excludes most items.
+  const int64_t room = smaller_of(scratch.room / queries, larger_of<int64_t>(4 * k, 256));
+  int64_t kept[kBlock] = {};
+  float cut[kBlock];
+  for (int64_t i = 0; i < queries; ++i) cut[i] = INFINITY;
+  for (int64_t low = 0; low < total; low += step) {
+    const int64_t high = smaller_of(low + step, total);
+    for (int64_t i = 0; i < queries; ++i) {
+      const float* query = scratch.rows + i * layout.dim;
+      uint64_t* keys = scratch.keys + i * room;
+      for (int64_t t = low; t < high; ++t) {
+        const int64_t item = filter ? filter->rows[t] : t;
+        const float distance = compute_distance(layout, query, item);
+        if (!(distance <= cut[i])) continue;  // too far, or NaN
+        keys[kept[i]++] = make_key(-distance, static_cast<uint32_t>(item));
+        if (kept[i] == room) {
+          cut[i] = -key_value(kth_largest(keys, room, k));
+          kept[i] = k;
+        }
+      }
+    }
   }
-  sort_down(scratch.keys, count);
-  for (int64_t t = 0; t < count; ++t) {
-    distances[t] = -key_value(scratch.keys[t]);
-    items[t] = key_number(scratch.keys[t]);
-  }
-  for (int64_t t = count; t < k; ++t) {
-    distances[t] = INFINITY;
-    items[t] = -1;
+  for (int64_t i = 0; i < queries; ++i) {
+    write_best(scratch.keys + i * room, kept[i], k, distances + i * k, items + i * k);
+    if (counts) counts[i] = {0, total, total, total, total, 0, 0, 0, true, false};
   }
 }
 
@@ -467,53 +630,80 @@ inline void to_user(float* distances, int64_t* items, int64_t k, const int64_t* 
 
 // --- all stages ---------------------------------------------------------------------------------
 
+constexpr int64_t kStrange = 2;  // a strange query has this many times as many candidates
+
 // Run the stages from `first` to `last` for query `row` of a routed block. This is the one
 // description of a search.
 inline void run_stages(Stage first, Stage last, const VectorLayout& layout, const SearchPlan& plan,
-                       const uint8_t* allowed, const float* query, int64_t row, Scratch& scratch,
+                       const Filter* filter, const float* query, int64_t row, Scratch& scratch,
                        float* distances, int64_t* items) {
   Counts& counts = scratch.counts;
   if (first <= kScan && kScan <= last) {
-    if (plan.score == kCodes) fill_table(layout, query, row, scratch);
-    probe_and_scan(layout, plan, allowed, row, scratch);
+    if (plan.exact) {
+      counts = {};
+      list_all(layout, filter, scratch);
+    } else {
+      if (plan.score == kCodes) fill_table(layout, query, row, scratch);
+      probe_and_scan(layout, plan, filter, query, row, scratch);
+    }
   }
   if (first <= kSelect && kSelect <= last)
-    counts.chosen = select(layout, plan, query, counts.found, scratch);
-  if (first <= kRerank && kRerank <= last)
+    counts.chosen = counts.exact ? counts.found
+                                 : select(layout, plan, plan.candidates, query, counts.found, scratch);
+  counts.last = counts.chosen;
+  if (first <= kRerank && kRerank <= last) {
     rerank(layout, query, counts.chosen, plan.k, scratch, distances, items);
+    if (!is_strange(layout, plan, query, distances[0], counts)) return;
+    const int64_t read = counts.read, chosen = counts.chosen;
+    const int64_t wanted = smaller_of(kStrange * plan.candidates, kMostCandidates);
+    const int64_t probed = probe_nearest(layout, plan, query, plan.more, counts.probed, scratch);
+    collect(layout, plan, wanted, filter, probed, scratch);
+    counts.last = counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
+    rerank(layout, query, counts.chosen, plan.k, scratch, distances, items);
+    counts.read += read;
+    counts.chosen += chosen;
+    counts.strange = true;
+  }
 }
 
 [[maybe_unused]] bool search_block(const VectorLayout& layout, const SearchPlan& plan,
-                                   const uint8_t* allowed, const int64_t* ids, Form form,
+                                   const Filter* filter, const int64_t* ids, Form form,
                                    const float* queries, int64_t count, Scratch& scratch,
-                                   float* distances, int64_t* items) {
+                                   float* distances, int64_t* items, Counts* counts) {
   for (int64_t i = 0; i < count; ++i)
     if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine,
                   scratch.rows + i * layout.dim))
       return false;
-  route(layout, scratch.rows, count, scratch);
+  if (plan.exact && plan.k * count <= scratch.room / 2) {
+    compare_block(layout, filter, count, plan.k, scratch, distances, items, counts);
+    for (int64_t i = 0; i < count; ++i)
+      to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
+    return true;
+  }
+  if (!plan.exact) route(layout, scratch.rows, count, scratch);
   for (int64_t i = 0; i < count; ++i) {
-    run_stages(kScan, kRerank, layout, plan, allowed, scratch.rows + i * layout.dim, i, scratch,
+    run_stages(kScan, kRerank, layout, plan, filter, scratch.rows + i * layout.dim, i, scratch,
                distances + i * plan.k, items + i * plan.k);
+    if (counts) counts[i] = scratch.counts;
     to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
   }
   return true;
 }
 
 [[maybe_unused]] void run_stage(Stage stage, const VectorLayout& layout, const SearchPlan& plan,
-                                const uint8_t* allowed, const float* query, Scratch& scratch,
+                                const Filter* filter, const float* query, Scratch& scratch,
                                 float* distances, int64_t* items) {
-  if (stage == kRoute) {
+  if (stage != kRoute) {
+    run_stages(stage, stage, layout, plan, filter, query, 0, scratch, distances, items);
+  } else if (!plan.exact) {
     route(layout, query, 1, scratch);
-  } else {
-    run_stages(stage, stage, layout, plan, allowed, query, 0, scratch, distances, items);
   }
 }
 
 // Count the votes of the items in the probed buckets. A scan of codes does not count them.
-[[maybe_unused]] void count_votes(const VectorLayout& layout, const uint8_t* allowed,
+[[maybe_unused]] void count_votes(const VectorLayout& layout, const Filter* filter,
                                   Scratch& scratch) {
   const Counts counts = scratch.counts;
-  gather(layout, allowed, counts.probed, scratch);
+  gather(layout, filter, counts.probed, scratch);
   scratch.counts = counts;
 }

@@ -24,6 +24,13 @@ class SearchPlan:
         min_votes: int,
         candidates: int,
         score: int,
+        exact: bool = ...,
+        thresholds: list[float] = ...,
+        centroids: list[float] = ...,
+        start: float = ...,
+        exact_from: float = ...,
+        far: float = ...,
+        more: int = ...,
     ) -> None: ...
     @property
     def k(self) -> int: ...
@@ -37,6 +44,12 @@ class SearchPlan:
     def candidates(self) -> int: ...
     @property
     def score(self) -> int: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def far(self) -> float: ...
+    @property
+    def more(self) -> int: ...
 
 class Explained(TypedDict):
     items: NDArray[np.int64]
@@ -47,6 +60,10 @@ class Explained(TypedDict):
     candidates: NDArray[np.int32]
     found: int
     read: int
+    chosen: int
+    level: float
+    exact: bool
+    strange: bool
     seconds: tuple[float, float, float, float]
 
 @final
@@ -57,12 +74,14 @@ class VectorSearcher:
         queries: NDArray[np.float32],
         plan: SearchPlan,
         allowed: NDArray[np.bool_] | None,
+        rows: NDArray[np.int32] | None,
         ids: NDArray[np.int64] | None,
         form: int,
         first: int,
         last: int,
         distances: NDArray[np.float32],
         items: NDArray[np.int64],
+        work: NDArray[np.int64] | None = ...,
     ) -> int: ...
     def search_one(
         self,
@@ -73,8 +92,15 @@ class VectorSearcher:
         distances: NDArray[np.float32],
         items: NDArray[np.int64],
     ) -> bool: ...
+    def route(self, queries: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """Write the log-probabilities (n, R, B) of all buckets."""
+
     def explain(
-        self, query: NDArray[np.float32], plan: SearchPlan, allowed: NDArray[np.bool_] | None
+        self,
+        query: NDArray[np.float32],
+        plan: SearchPlan,
+        allowed: NDArray[np.bool_] | None,
+        rows: NDArray[np.int32] | None,
     ) -> Explained: ...
 
 # --- dense rows --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from irli.errors import DimensionMismatch, InvalidParameter
 
 # Values checked at a time. This limits the scratch memory of a check to a megabyte.
 _BLOCK = 1 << 20
+_LONGEST = 1e18  # length of a vector; its square is a float32, with room for a sum
 
 
 def as_vectors(x: Any, name: str, dim: int | None = None) -> NDArray[np.float32]:
@@ -73,6 +74,43 @@ def as_queries(x: Any, dim: int) -> tuple[NDArray[np.float32], bool]:
             f"Got shape {array.shape} instead. Reshape it to one query in each row."
         )
     return _as_float32(array, "queries", dim), single
+
+
+def check_norms(vectors: NDArray[np.float32], name: str, *, least: float = 0.0) -> None:
+    """Raise unless the squared lengths of vectors (n, d) are float32 numbers.
+
+    Otherwise distances would be infinite, or all of them zero. `least` is the smallest length that
+    the longest vector may have, unless all are zero.
+
+    Examples
+    --------
+    >>> check_norms(np.array([[3.0, 4.0], [1e20, 0.0]], dtype=np.float32), "X")
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'X' parameter must hold vectors of a length of at most 1e+18.
+    Got 1e+20 in row 1 instead. Divide all vectors by the same number, or use the metric 'cosine'.
+    """
+    longest = 0.0
+    rows = max(1, _BLOCK // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), rows):
+        block = vectors[start : start + rows]
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            squares = np.einsum("ij,ij->i", block, block)
+        row = int(squares.argmax())
+        if not squares[row] <= _LONGEST**2:
+            length = np.linalg.norm(block[row].astype(np.float64))
+            raise InvalidParameter(
+                f"The '{name}' parameter must hold vectors of a length of at most {_LONGEST:g}. "
+                f"Got {length:.3g} in row {start + row} instead. Divide all vectors by the same "
+                "number, or use the metric 'cosine'."
+            )
+        if longest < least:
+            longest = max(longest, float(np.linalg.norm(block.astype(np.float64), axis=1).max()))
+    if 0 < longest < least:
+        raise InvalidParameter(
+            f"The '{name}' parameter must hold a vector of a length of at least {least:g}. Got "
+            f"{longest:.3g} as the largest instead. Multiply all vectors by the same number, or "
+            "use the metric 'cosine'."
+        )
 
 
 def as_ids(ids: Any, n: int) -> NDArray[np.int64]:

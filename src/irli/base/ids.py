@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,13 @@ class Deny:
     """
 
     ids: Any
+
+
+class Allowed(NamedTuple):
+    """The items that a filter allows."""
+
+    mask: NDArray[np.bool_]  # (N,)
+    rows: NDArray[np.int32]  # (m,): the same items, in ascending order
 
 
 class Ids:
@@ -74,23 +81,27 @@ class Ids:
         there: NDArray[np.int64] = rows[self.values[rows] == wanted]
         return there
 
-    def allowed(self, filter: Any) -> NDArray[np.bool_] | None:
-        """Return whether a filter allows each item (N,), or None without a filter.
+    def allowed(self, filter: Any) -> Allowed | None:
+        """Return the items that a filter allows, or None without a filter.
 
         Ids that the index does not have are ignored. A filter may come from a source with more
         items.
         """
         if filter is None:
             return None
+        mask = self._make_mask(filter)
+        return Allowed(mask, np.flatnonzero(mask).astype(np.int32))
+
+    def _make_mask(self, filter: Any) -> NDArray[np.bool_]:
         if isinstance(filter, Deny):
-            allowed = np.ones(len(self), dtype=bool)
-            allowed[self.rows(filter.ids)] = False
-            return allowed
+            mask = np.ones(len(self), dtype=bool)
+            mask[self.rows(filter.ids)] = False
+            return mask
         values = as_array(filter, "filter")
         if values.dtype != bool:
-            allowed = np.zeros(len(self), dtype=bool)
-            allowed[self.rows(values)] = True
-            return allowed
+            mask = np.zeros(len(self), dtype=bool)
+            mask[self.rows(values)] = True
+            return mask
         if values.shape != (len(self),):
             raise InvalidParameter(
                 f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "

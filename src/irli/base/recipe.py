@@ -16,6 +16,7 @@ _LEAST_POINTS, _MOST_POINTS = 50_000, 200_000  # bounds on the base vectors to t
 _DISTANCES = 10**11  # exact distances to compute for them, within these bounds
 _REPARTITION_EVERY = 2  # epochs
 _HUGE = 2_000_000  # from this many items on, a re-partition takes longer than the training
+_EXACT_ITEM, _EXACT_NUMBER, _EXACT_MOST = 4.0, 0.08, 200_000.0  # nanoseconds
 _MOST_ONE_PER_LABEL = 2048  # up to this many labels, one bucket for each label is best
 
 
@@ -81,6 +82,8 @@ class Recipe:
         A bucket holds at most ceil(slack * entries / B) items. Only with "bounded".
     buckets_per_item : int
         1, or 2: each item gets a second bucket that complements the first.
+    self_hits : bool
+        Give an item that its own query would miss one more bucket.
     boost : bool
         Give pairs that earlier repetitions miss a larger weight in later ones.
     epochs : int
@@ -128,6 +131,7 @@ class Recipe:
     choices: int = 32
     slack: float = 1.3
     buckets_per_item: int = 2
+    self_hits: bool = True
     boost: bool = True
     epochs: int = 10
     repartition_every: int = 0
@@ -154,7 +158,7 @@ class Recipe:
             check_float(field, getattr(self, field), at_least=0.0, owner=_OWNER)
         for field, allowed in _CHOICES.items():
             check_choice(field, getattr(self, field), allowed, owner=_OWNER)
-        for field in ("boost", "normalize_affinity"):
+        for field in ("boost", "normalize_affinity", "self_hits"):
             check_bool(field, getattr(self, field), owner=_OWNER)
         if self.start != "kmeans" and self.router == "warm":
             raise InvalidParameter(
@@ -180,6 +184,9 @@ class Recipe:
         >>> recipe("default").resolve(items=68_728, dim=384).buckets
         2048
         """
+        if self.name == AUTO:
+            chosen = RECIPES["exact" if is_exact_cheap(items, dim) else "default"]
+            return dataclasses.replace(self, **_differences(chosen)).resolve(items, dim)
         buckets = self.buckets or choose_buckets(items)
         owner = f"a recipe for {items} items"
         check_int("buckets", buckets, at_most=items, owner=owner)
@@ -268,8 +275,14 @@ _CHOICES = {
     "accept": ("validated", "always"),
 }
 
+AUTO = "auto"
+
 RECIPES = {
+    # Becomes "exact" or "default", by the size of the data (see `is_exact_cheap`).
+    AUTO: Recipe(name=AUTO),
     "default": Recipe(),
+    # All items in one bucket, and nothing to learn.
+    "exact": Recipe(name="exact", buckets=1, pieces=0, self_hits=False),
     # Section 5.2 and the authors' code: start from a hash, least loaded of 10 buckets.
     "paper": Recipe(
         name="paper",
@@ -280,6 +293,7 @@ RECIPES = {
         hidden=1024,
         scoring="full",
         pieces=0,
+        self_hits=False,
         loss="sigmoid-bce",
         neighbors=100,
         training_points=10_000_000,
@@ -315,6 +329,7 @@ RECIPES = {
         affinity="queries",
         probe_cut=0.0,
         normalize_affinity=True,
+        self_hits=False,
         buckets_per_item=1,
         boost=False,
         epochs=5,
@@ -351,6 +366,29 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
 def as_recipe(given: str | Recipe) -> Recipe:
     """Return a recipe. It may be given by its name."""
     return given if isinstance(given, Recipe) else recipe(given)
+
+
+def _differences(chosen: Recipe) -> dict[str, Any]:
+    """Return the settings in which a recipe differs from the default one, and its name."""
+    fields = [field.name for field in dataclasses.fields(Recipe)]
+    changed = {key: getattr(chosen, key) for key in fields}
+    return {key: changed[key] for key in fields if changed[key] != getattr(Recipe(), key)} | {
+        "name": chosen.name
+    }
+
+
+def is_exact_cheap(items: int, dim: int) -> bool:
+    """Whether comparing all items is so fast that learning is not worth its time.
+
+    A query is compared with an item of d dimensions in about 4 + 0.08 d nanoseconds. Up to 200
+    microseconds a query, learning would save less than it costs, unless there are millions of them.
+
+    Examples
+    --------
+    >>> is_exact_cheap(5000, 64), is_exact_cheap(20_000, 64), is_exact_cheap(50_000, 32)
+    (True, True, False)
+    """
+    return items * (_EXACT_ITEM + _EXACT_NUMBER * dim) <= _EXACT_MOST
 
 
 def choose_training_points(items: int) -> int:

@@ -16,6 +16,8 @@ from irli.base.threads import run_all, thread_count
 
 # The size of a tile. Its scores stay in the cache between the product and the selection.
 _QUERIES, _ITEMS = 512, 2048
+_SAMPLE = 256  # queries that tell whether float32 is precise enough
+_ERROR = 0.01  # of a squared distance; larger errors would mix up neighbours
 
 
 def exact_neighbors(
@@ -58,35 +60,89 @@ def exact_neighbors(
     if rows is None:
         rows = np.full(len(queries), -1, dtype=np.int64)
     rows = np.ascontiguousarray(rows, dtype=np.int64)
-    offset = np.zeros(len(base), dtype=np.float32)
-    if metric == "l2":  # argmax of q x - |x|^2 / 2 is argmin of |q - x|^2
-        np.einsum("ij,ij->i", base, base, out=offset)
-        offset /= -2
     parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
     threads = thread_count(threads)
     with threadpool_limits(1, user_api="blas"):  # each thread has its own block
+        tiles = _Tiles(base, metric == "l2", np.float32)
+        if metric == "l2" and not _is_precise(queries[:_SAMPLE], base, rows[:_SAMPLE], k, tiles):
+            tiles = _Tiles(base, True, np.float64)
         for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
             jobs = [
-                partial(_search_tiles, queries[part], base, offset, rows[part], found[part])
+                partial(tiles.search, queries[part], rows[part], found[part])
                 for part in parts[first : first + threads]
             ]
             run_all(jobs, threads)
     return found
 
 
-def _search_tiles(queries: Any, base: Any, offset: Any, skip: Any, found: Any) -> None:
-    """Fill `found` with the nearest rows for a block of queries, one tile of the base at a time."""
-    count, dim = queries.shape
-    width = min(_ITEMS, len(base))
-    block = np.ones((count, dim + 1), dtype=np.float32)  # the last column adds the offset
-    block[:, :dim] = queries
-    tile = np.zeros((width, dim + 1), dtype=np.float32)
-    scores = np.empty((count, width), dtype=np.float32)
-    value = np.full(found.shape, -np.inf, dtype=np.float32)
-    for low in range(0, len(base), _ITEMS):
-        part = base[low : low + width]
-        tile[: len(part), :dim] = part
-        tile[: len(part), dim] = offset[low : low + width]
-        tile[len(part) :, dim] = -np.inf
-        np.matmul(block, tile.T, out=scores)
-        _native.merge_best(scores, low, skip, value, found)
+class _Tiles:
+    """The base, one tile at a time, to multiply with queries.
+
+    The largest q x - |x|^2 / 2 is the smallest |q - x|^2. This difference of large numbers loses
+    digits, so for l2 the mean of the base is the origin.
+    """
+
+    def __init__(self, base: NDArray[np.float32], l2: bool, dtype: type) -> None:
+        self.base, self.dtype = base, dtype
+        self.centre: Any = 0.0
+        self.offset = np.zeros(len(base), dtype=dtype)
+        if not l2 or len(base) == 0:
+            return
+        total = np.zeros(base.shape[1])
+        for low in range(0, len(base), _ITEMS):
+            total += base[low : low + _ITEMS].sum(axis=0, dtype=np.float64)
+        self.centre = (total / len(base)).astype(np.float32)
+        for low in range(0, len(base), _ITEMS):
+            part = (base[low : low + _ITEMS] - self.centre).astype(dtype)
+            self.offset[low : low + _ITEMS] = np.einsum("ij,ij->i", part, part) / -2
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        skip: NDArray[np.int64],
+        found: NDArray[np.int64],
+    ) -> None:
+        """Fill `found` with the nearest rows for a block of queries."""
+        count, dim = queries.shape
+        width = min(_ITEMS, len(self.base))
+        block = np.ones((count, dim + 1), dtype=self.dtype)  # the last column adds the offset
+        block[:, :dim] = queries - self.centre
+        tile = np.zeros((width, dim + 1), dtype=self.dtype)
+        scores = np.empty((count, width), dtype=self.dtype)
+        value = np.full(found.shape, -np.inf, dtype=np.float32)
+        # In float64, |q|^2 / 2 is added. So the scores of near items are small numbers, which
+        # float32 can tell apart.
+        length = 0.0 if self.dtype is np.float32 else _half_squares(block[:, :dim])
+        for low in range(0, len(self.base), _ITEMS):
+            part = self.base[low : low + width]
+            np.subtract(part, self.centre, out=tile[: len(part), :dim])
+            tile[: len(part), dim] = self.offset[low : low + width]
+            tile[len(part) :, dim] = -np.inf
+            np.matmul(block, tile.T, out=scores)
+            scores -= length
+            _native.merge_best(scores.astype(np.float32, copy=False), low, skip, value, found)
+
+
+def _half_squares(block: NDArray[Any]) -> NDArray[Any]:
+    return np.einsum("ij,ij->i", block, block)[:, None] / 2
+
+
+def _is_precise(
+    queries: NDArray[np.float32],
+    base: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    k: int,
+    tiles: _Tiles,
+) -> bool:
+    """Whether float32 can tell the neighbours of most queries from items that are a bit farther."""
+    if len(base) == 0:
+        return True
+    found = np.full((len(queries), k), -1, dtype=np.int64)
+    tiles.search(queries, rows, found)
+    last = found[np.arange(len(found)), np.maximum((found >= 0).sum(axis=1) - 1, 0)]
+    near = base[np.maximum(last, 0)].astype(np.float64) - queries
+    distance = np.einsum("ij,ij->i", near, near)
+    centred = queries - tiles.centre
+    error = 4 * np.finfo(np.float32).eps * np.einsum("ij,ij->i", centred, centred)
+    known = (last >= 0) & (distance > 0)
+    return bool(np.mean(error[known] > _ERROR * distance[known]) < 0.01) if known.any() else True

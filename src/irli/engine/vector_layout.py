@@ -11,6 +11,7 @@ from irli._native import SearchPlan
 from irli.base.arrays import array_error, check_array, check_buckets, check_range, damage_error
 
 __all__ = [
+    "Centroids",
     "Codes",
     "Int8Vectors",
     "Projection",
@@ -29,6 +30,7 @@ PANEL = 64  # columns of 8-bit weights that are summed together
 MOST = 127  # the largest value in the table of a query
 WORDS = 16  # codewords of a piece: as many as 4 bits can number
 ROWS = 2  # the rows of a block of codes are a multiple of this
+LEVELS = 24  # a search at level j is as wide as one for 2^j times as many items
 BLOCK = 8  # queries routed together, so that each weight is read once for all of them
 
 
@@ -63,6 +65,21 @@ class Int8Vectors(NamedTuple):
     lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the mean
 
 
+class Centroids(NamedTuple):
+    """The mean of each bucket (see `irli.engine.centroids`). Empty arrays if there are none."""
+
+    centre: NDArray[np.float32]  # (d,): subtracted from the query
+    columns: NDArray[np.float32]  # (d, B): the mean of each bucket, less the centre
+    bias: NDArray[np.float32]  # (B,)
+
+
+NO_CENTROIDS = Centroids(
+    np.empty(0, dtype=np.float32),
+    np.empty((0, 0), dtype=np.float32),
+    np.empty(0, dtype=np.float32),
+)
+
+
 class VectorLayout(NamedTuple):
     """R routers (see `irli.engine.router`), R partitions, and the vectors."""
 
@@ -86,6 +103,7 @@ class VectorLayout(NamedTuple):
     codes: Codes
     int8: Int8Vectors
     metric: int  # L2 or DOT
+    centroids: Centroids = NO_CENTROIDS  # of the first repetition
 
     @property
     def router_multiplications(self) -> int:
@@ -121,6 +139,7 @@ def check_layout(layout: VectorLayout) -> None:
     _check_routers(layout, dim)
     _check_codes(layout.codes, layout.offsets, dim)
     _check_int8(layout.int8, items, dim, layout.metric == L2)
+    _check_centroids(layout.centroids, dim, shape[1])
 
 
 def _check_routers(layout: VectorLayout, dim: int) -> None:
@@ -214,3 +233,11 @@ def _check_int8(int8: Int8Vectors, items: int, dim: int, l2: bool) -> None:
     check_array("int8_shift", int8.shift, np.float32, columns)
     check_array("int8_step", int8.step, np.float32, columns)
     check_array("int8_lengths", int8.lengths, np.float32, items if l2 else 0)
+
+
+def _check_centroids(centroids: Centroids, dim: int, buckets: int) -> None:
+    if centroids.centre.size == 0:
+        dim = buckets = 0
+    check_array("centroid_centre", centroids.centre, np.float32, dim)
+    check_array("centroid_columns", centroids.columns, np.float32, dim, buckets)
+    check_array("centroid_bias", centroids.bias, np.float32, buckets)

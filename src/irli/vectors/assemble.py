@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
+from irli.engine.centroids import find_centroids
 from irli.engine.pq import choose_pieces, encode_items
 from irli.engine.prefilter import LONG, no_int8_vectors, round_items
-from irli.engine.router import pack
+from irli.engine.router import make_router, pack
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition, join_histories
 from irli.vectors.contents import VectorContents, make_layout
 from irli.vectors.held_out import HeldOut
+from irli.vectors.mend import mend_partition
 from irli.vectors.parameters import SearchParameters
 
 log = get_logger(__name__)
@@ -46,24 +49,29 @@ def assemble(
     rng = np.random.default_rng([recipe.seed, _CODE_STREAM])
     if recipe.pieces is None:
         recipe = dataclasses.replace(recipe, pieces=choose_pieces(vectors, rng))
-    codes = encode_items(vectors, metric == "l2", recipe.pieces or 0, offsets, items, rng)
-    int8 = no_int8_vectors(vectors.shape[1])
-    if recipe.pieces and vectors.shape[1] >= LONG:
-        int8 = round_items(vectors, metric == "l2", rng)
     router = repetitions[0].router
     tensors = pack([repetition.router for repetition in repetitions])
-    layout = make_layout(
+    make = partial(
+        make_layout,
         vectors,
         metric,
         tensors,
         linear=router.linear,
         depths=router.depths,
         keeps=router.keeps,
-        offsets=offsets,
-        items=items,
-        codes=codes,
-        int8=int8,
     )
+    l2 = metric == "l2"
+    none = no_int8_vectors(vectors.shape[1])
+    if recipe.self_hits:
+        codes = encode_items(vectors, l2, 0, offsets, items, rng)
+        plain = make(offsets=offsets, items=items, codes=codes, int8=none)
+        offsets, items = mend_partition(plain, metric, tuning)
+    codes = encode_items(vectors, l2, recipe.pieces or 0, offsets, items, rng)
+    int8 = none
+    if recipe.pieces and vectors.shape[1] >= LONG:
+        int8 = round_items(vectors, l2, rng)
+    centroids = find_centroids(vectors, l2, offsets[0], items)
+    layout = make(offsets=offsets, items=items, codes=codes, int8=int8, centroids=centroids)
     log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
     return VectorContents(
         metric=metric,
@@ -73,6 +81,44 @@ def assemble(
         tuning=tuning,
         history=join_histories(repetitions),
         defaults=SearchParameters(probes=min(_PROBES, router.buckets)),
+        tuned=None,
+    )
+
+
+def assemble_exact(
+    vectors: NDArray[np.float32],
+    metric: str,
+    recipe: Recipe,
+    *,
+    ids: NDArray[np.int64],
+    tuning: HeldOut,
+) -> VectorContents:
+    """Return the contents of an index that compares all items: one bucket, and nothing to route."""
+    count, dim = vectors.shape
+    one = np.zeros((1, 1), dtype=np.float32)
+    router = make_router(np.zeros((dim, 1), dtype=np.float32), one[0], 1, one, one[0])
+    offsets, items = np.array([[0, count]]), np.arange(count, dtype=np.int32)
+    layout = make_layout(
+        vectors,
+        metric,
+        pack([router]),
+        linear=router.linear,
+        depths=router.depths,
+        keeps=router.keeps,
+        offsets=offsets,
+        items=items,
+        codes=encode_items(vectors, False, 0, offsets, items, np.random.default_rng(0)),
+        int8=no_int8_vectors(dim),
+    )
+    return VectorContents(
+        metric=metric,
+        recipe=recipe,
+        layout=layout,
+        ids=ids,
+        tuning=tuning,
+        history=[],
+        defaults=SearchParameters(exact=True),
+        tuned=None,
     )
 
 

@@ -16,9 +16,17 @@ from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
 from irli.engine.router import ARRAYS, check_names, read_stages
-from irli.engine.vector_layout import Codes, Int8Vectors, VectorLayout, check_layout
+from irli.engine.vector_layout import (
+    NO_CENTROIDS,
+    Centroids,
+    Codes,
+    Int8Vectors,
+    VectorLayout,
+    check_layout,
+)
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.tune_result import TuneResult
 
 if TYPE_CHECKING:
     from irli.learning.repetition import History
@@ -43,6 +51,8 @@ class VectorContents:
     history : list of dict
         One entry for each re-partition of each repetition.
     defaults : SearchParameters
+    tuned : TuneResult or None
+        What `tune` found, unless the index was never tuned.
     """
 
     metric: str
@@ -52,6 +62,7 @@ class VectorContents:
     tuning: HeldOut
     history: History
     defaults: SearchParameters
+    tuned: TuneResult | None
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
@@ -68,11 +79,15 @@ def pack_vectors(contents: VectorContents) -> Folder:
     }
     if len(layout.int8.bytes):
         arrays |= {f"int8_{name}": value for name, value in layout.int8._asdict().items()}
+    if len(layout.centroids.centre):
+        centroids = layout.centroids._asdict().items()
+        arrays |= {f"centroid_{name}": value for name, value in centroids}
     tensors = {name: value for name, value in layout._asdict().items() if name in ARRAYS}
     meta = {
         "metric": contents.metric,
         "recipe": dataclasses.asdict(contents.recipe),
-        "defaults": dataclasses.asdict(contents.defaults),
+        "defaults": contents.defaults.to_json(),
+        "tuned": contents.tuned and contents.tuned.to_json(),
         "history": contents.history,
         "linear": layout.linear,
         "stages": np.stack([layout.depths, layout.keeps], axis=1).tolist(),
@@ -92,7 +107,8 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             ids=arrays["ids"],
             tuning=HeldOut(arrays["tuning_queries"], arrays["tuning_rows"]),
             history=meta["history"],
-            defaults=SearchParameters().replace(**meta["defaults"]),
+            defaults=SearchParameters.from_json(meta["defaults"]),
+            tuned=TuneResult.from_json(meta["tuned"]) if meta.get("tuned") else None,
         )
         items, dim = contents.layout.vectors.shape
         check_array("ids", contents.ids, np.int64, items)
@@ -109,6 +125,9 @@ def _unpack_layout(
     int8 = no_int8_vectors(vectors.shape[-1])
     if "int8_bytes" in arrays:
         int8 = Int8Vectors(**{name: arrays[f"int8_{name}"] for name in Int8Vectors._fields})
+    centroids = NO_CENTROIDS
+    if "centroid_centre" in arrays:
+        centroids = Centroids(**{n: arrays[f"centroid_{n}"] for n in Centroids._fields})
     check_names(tensors)
     depths, keeps = read_stages(meta["stages"])
     return make_layout(
@@ -122,6 +141,7 @@ def _unpack_layout(
         items=arrays["items"],
         codes=Codes(**{name: arrays[f"code_{name}"] for name in Codes._fields}),
         int8=int8,
+        centroids=centroids,
     )
 
 

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_array, as_ids, as_queries, as_vectors, check_int, check_keywords
+from irli.base.checks import (
+    as_array,
+    as_ids,
+    as_queries,
+    as_vectors,
+    check_int,
+    check_keywords,
+    check_norms,
+)
 from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
-from irli.base.ids import Ids
+from irli.base.ids import Allowed, Ids
 from irli.base.index import SavedIndex
-from irli.base.recipe import Recipe, as_recipe
+from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
-from irli.engine.vector_layout import CODES, SearchPlan
+from irli.engine.vector_layout import CODES, LEVELS, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
 from irli.vectors.held_out import HeldOut
-from irli.vectors.parameters import SearchArguments, SearchParameters
+from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameters
 from irli.vectors.searcher import Explanation, Searcher
+from irli.vectors.tune_result import TuneResult
+from irli.vectors.work import count_exact_work, count_work
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.options import LearnArguments
     from irli.learning.repetition import History
-    from irli.vectors.tune import TuneResult
+
+
+_RECALL, _K = 0.95, 10  # what `fit` tunes the search to
+_SHORTEST = 1e-15  # length of the longest vector; shorter ones have no squares in float32
 
 
 class SearchResult(NamedTuple):
@@ -61,12 +75,16 @@ class VectorIndex(SavedIndex):
         1 - cos. "euclidean" is the same as "l2", "dot" and "inner_product" as "ip", "angular" as
         "cosine".
     recipe : str or Recipe
-        How to learn: "default", "paper", or one made with `irli.recipe`.
+        How to learn: "default", "paper", or one made with `irli.recipe`. "exact" learns nothing
+        and compares all items. "auto" is "exact" for few items, where that takes less than 200
+        microseconds a query, and else "default".
 
     Attributes
     ----------
     defaults : SearchParameters
         The search parameters of calls that give none. `tune` sets them.
+    tuned : TuneResult
+        What `tune` found last.
     history : list of dict
         Loss, recall and loads after each re-partition of each repetition.
 
@@ -80,10 +98,11 @@ class VectorIndex(SavedIndex):
     array([0, 1, 2, 3, 4])
     """
 
-    def __init__(self, metric: str = "l2", *, recipe: str | Recipe = "default") -> None:
+    def __init__(self, metric: str = "l2", *, recipe: str | Recipe = AUTO) -> None:
         self.metric = resolve_metric(metric, owner="VectorIndex")
         self.recipe = self._given_recipe = as_recipe(recipe)  # `fit` resolves it for its data
         self.history: History = []
+        self.tuned: TuneResult | None = None
         self._searcher: Searcher | None = None
         self._last: _LastPlan | None = None
 
@@ -116,27 +135,37 @@ class VectorIndex(SavedIndex):
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
-        from irli.learning import learn, load_runs
         from irli.learning.options import LearnArguments, LearnOptions
-        from irli.vectors.assemble import assemble
-        from irli.vectors.problem import make_problem
+        from irli.vectors.assemble import assemble, assemble_exact
 
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
-        load_runs(run.device)  # fails early if torch or the device is missing
-        vectors = prepare_vectors(as_vectors(X, "X"), self.metric)
+        vectors = prepare_vectors(self._check_scale(as_vectors(X, "X"), "X"), self.metric)
         borrowed = vectors is X or vectors.base is not None
         if borrowed and not isinstance(X, np.memmap):
             vectors = vectors.copy()  # later changes of X must not change the index
         count, dim = vectors.shape
-        recipe = self._given_recipe.resolve(count, dim)
+        recipe = self._given_recipe
+        if relevance is not None and recipe.name == AUTO:
+            recipe = as_recipe("default")  # relevance has to be learned
+        recipe = recipe.resolve(count, dim)
         given = None
         if queries is not None:
-            given = prepare_vectors(as_vectors(queries, "queries", dim), self.metric)
+            checked = self._check_scale(as_vectors(queries, "queries", dim), "queries")
+            given = prepare_vectors(checked, self.metric)
         wanted = _check_relevance(relevance, given, count)
         near = None if neighbors is None else _check_neighbors(neighbors, count)
         named = np.arange(count) if ids is None else as_ids(ids, count).copy()
+        if recipe.name == "exact":
+            held = HeldOut(vectors[:0], np.empty(0, dtype=np.int64))
+            exact = assemble_exact(vectors, self.metric, recipe, ids=named, tuning=held)
+            return self._set(exact, Searcher(exact.layout))
 
+        from irli.learning import learn, load_runs
+        from irli.vectors.problem import make_problem
+        from irli.vectors.tune import tune
+
+        load_runs(run.device)  # fails early if torch or the device is missing
         problem, tuning = make_problem(
             vectors,
             self.metric,
@@ -149,14 +178,29 @@ class VectorIndex(SavedIndex):
         )
         repetitions = learn(problem, recipe, run)
         contents = assemble(vectors, self.metric, recipe, repetitions, ids=named, tuning=tuning)
-        self._set(contents)
-        self.tuned = self.tune()
-        return self
+        searcher = Searcher(contents.layout)
+        tuned = tune(searcher, tuning, self.metric, _RECALL, _K)
+        contents = dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned)
+        return self._set(contents, searcher)
 
-    def _set(self, contents: VectorContents) -> None:
-        self.recipe, self.history = contents.recipe, contents.history
-        self.defaults, self._tuning = contents.defaults, contents.tuning
-        self._ids, self._searcher = Ids(contents.ids), Searcher(contents.layout)
+    def _check_scale(self, vectors: NDArray[np.float32], name: str) -> NDArray[np.float32]:
+        if self.metric != "cosine":  # any vector can be scaled to unit length
+            check_norms(vectors, name, least=_SHORTEST if name == "X" else 0.0)
+        return vectors
+
+    def _set(self, contents: VectorContents, searcher: Searcher) -> VectorIndex:
+        """Take over the contents in one step: an interrupt leaves the old index or the new one."""
+        self.__dict__.update(
+            recipe=contents.recipe,
+            history=contents.history,
+            defaults=contents.defaults,
+            tuned=contents.tuned,
+            _tuning=contents.tuning,
+            _ids=Ids(contents.ids),
+            _searcher=searcher,
+            _last=None,
+        )
+        return self
 
     # --- searching -----------------------------------------------------------------------------
 
@@ -189,14 +233,16 @@ class VectorIndex(SavedIndex):
             are found, the other columns have id -1 and an infinite distance.
         """
         searcher = self._fitted()
-        plan = self._make_plan(k, parameters)
+        allowed = self._ids.allowed(filter)
+        plan = self._make_plan(k, parameters, allowed)
         form = ANSWER_FORM[self.metric]
         if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and plan.k == k:
             found = searcher.search_one(queries, plan, self._ids.values, form)
             if found is not None:
                 return SearchResult(*found)
         prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
-        allowed, threads = self._ids.allowed(filter), thread_count(threads)
+        self._check_scale(prepared, "queries")
+        threads = thread_count(threads)
         distances, ids = searcher.search(prepared, plan, allowed, self._ids.values, form, threads)
         if plan.k < k:
             distances = _add_columns(distances, k, worst_distance(self.metric))
@@ -213,53 +259,66 @@ class VectorIndex(SavedIndex):
     ) -> Explanation:
         """Report the work of a search. Queries run one by one, on one thread."""
         searcher = self._fitted()
-        plan = self._make_plan(k, given)
-        prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
         allowed = self._ids.allowed(filter)
+        plan = self._make_plan(k, given, allowed)
+        prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
+        self._check_scale(prepared, "queries")
         explanation = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
         ids = _add_columns(self._ids.names(explanation.ids), k, -1)
         return explanation._replace(ids=ids, votes=_add_columns(explanation.votes, k, 0))
 
-    def nearest(self, queries: Any, k: int = 10) -> SearchResult:
-        """Return the true k nearest items of each query, found by exhaustive comparison."""
-        from irli.engine.exact import exact_neighbors
-
-        vectors, metric = self._fitted().layout.vectors, self.metric
-        prepared = prepare_vectors(as_vectors(queries, "queries", vectors.shape[1]), metric)
-        rows = exact_neighbors(prepared, vectors, check_int("k", k, at_least=1), metric)
-        found = vectors[rows]
-        if metric == "l2":
-            distances = ((found - prepared[:, None]) ** 2).sum(axis=2)
-        else:
-            distances = np.einsum("nkd,nd->nk", found, prepared)
-            distances = 1 - distances if metric == "cosine" else distances
-        distances = np.where(rows >= 0, distances, worst_distance(metric)).astype(np.float32)
-        return SearchResult(distances, self._ids.names(rows))
-
-    def _make_plan(self, k: int, given: SearchArguments) -> SearchPlan:
+    def _make_plan(self, k: int, given: SearchArguments, allowed: Allowed | None) -> SearchPlan:
         """Return the plan of a search, or the last plan if the arguments are the same."""
         last = self._last
         # Compare with 'is': True equals 1, but is no valid number of probes.
-        if last is not None and last.k is k and last.defaults is self.defaults:
+        if allowed is None and last is not None and last.k is k and last.defaults is self.defaults:
             if not given and not last.given:
                 return last.plan
             same = len(last.given) == len(given)
             if same and all(last.given.get(name, self) is value for name, value in given.items()):
                 return last.plan
         check_int("k", k, at_least=1, owner="search")
-        plan = self.defaults.replace(**given).to_plan(min(int(k), len(self)))
+        parameters, most = self.defaults.replace(**given), min(int(k), len(self))
+        if allowed is not None:
+            return self._check_plan(self._plan_filtered(parameters, most, len(allowed.rows)))
+        plan = self._check_plan(parameters.to_plan(most))
+        self._last = _LastPlan(self.defaults, k, given, plan)
+        return plan
+
+    def _check_plan(self, plan: SearchPlan) -> SearchPlan:
         if plan.score == CODES and self._fitted().layout.codes.blocks.size == 0:
             raise InvalidParameter(
                 "The 'score' parameter of search must not be 'codes' for an index without codes. "
                 "Got 'codes' instead. Use another score, or learn with pieces=64 in the recipe."
             )
-        self._last = _LastPlan(self.defaults, k, given, plan)
         return plan
+
+    def _plan_filtered(self, parameters: SearchParameters, k: int, allowed: int) -> SearchPlan:
+        """Return a plan that compares the few allowed items, or widens by the share of the many."""
+        layout = self._fitted().layout
+        exact = count_exact_work(layout, allowed)
+        level = math.log2(len(layout.vectors) / max(1, allowed))
+        if parameters.points:
+            routed = parameters.work_at(k * 2**level)
+        else:  # given by the user
+            routed = count_work(layout, 0, 0, 0, codes=False)
+        if exact <= routed or allowed <= k:
+            return dataclasses.replace(parameters, exact=True).to_plan(k)
+        levels = (step / 2 for step in range(2 * LEVELS))
+        dear = (
+            at
+            for at in levels
+            if at > level and parameters.points and parameters.work_at(k * 2**at) > exact
+        )
+        return parameters.to_plan(k, FilterPlan(level, next(dear, math.inf)))
 
     # --- tuning --------------------------------------------------------------------------------
 
     def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
-        """Find the fastest search that reaches `recall` at `k`, and make it the default.
+        """Find the search of least work that reaches `recall`, and make it the default.
+
+        It is tuned for `k`, and for 1, 10, 100 and 1000 items. Other k take what lies between.
+        Nearly all items must find themselves, too.
 
         Parameters
         ----------
@@ -272,8 +331,8 @@ class VectorIndex(SavedIndex):
         Returns
         -------
         TuneResult
-            The parameters, their measured recall and seconds per query, and whether the recall
-            was reached.
+            The parameters, their measured recall and counted work, and whether the recall was
+            reached.
         """
         from irli.vectors.tune import tune
 
@@ -281,9 +340,10 @@ class VectorIndex(SavedIndex):
         held = self._tuning
         if queries is not None:
             given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
+            given = self._check_scale(given, "queries")
             held = HeldOut(prepare_vectors(given, self.metric), np.full(len(given), -1))
         tuned = tune(searcher, held, self.metric, recall, k)
-        self.defaults = tuned.parameters
+        self.__dict__.update(defaults=tuned.parameters, tuned=tuned)
         return tuned
 
     # --- inspecting ----------------------------------------------------------------------------
@@ -324,7 +384,8 @@ class VectorIndex(SavedIndex):
         from irli.base.metrics import load_summary
 
         layout = self._fitted().layout
-        parts = (*layout, *layout.codes, *layout.projection, *layout.int8, self._ids.values)
+        inner = (*layout.codes, *layout.projection, *layout.int8, *layout.centroids)
+        parts = (*layout, *inner, self._ids.values)
         repetitions, buckets = layout.bias.shape
         return {
             "kind": VECTORS,
@@ -337,7 +398,7 @@ class VectorIndex(SavedIndex):
             "router_multiplications": layout.router_multiplications,
             "loads": [load_summary(loads) for loads in self.loads()],
             "recipe": dataclasses.asdict(self.recipe),
-            "defaults": dataclasses.asdict(self.defaults),
+            "defaults": self.defaults.to_json(),
             "bytes": sum(part.nbytes for part in parts if isinstance(part, np.ndarray)),
             "bytes_vectors": layout.vectors.nbytes,
             "bytes_codes": layout.codes.blocks.nbytes,
@@ -360,6 +421,7 @@ class VectorIndex(SavedIndex):
             tuning=self._tuning,
             history=self.history,
             defaults=self.defaults,
+            tuned=self.tuned,
         )
         write_folder(path, pack_vectors(contents))
 
@@ -368,8 +430,7 @@ class VectorIndex(SavedIndex):
         """Return the index that a folder in memory holds."""
         contents = unpack_vectors(folder)
         index = cls(contents.metric, recipe=contents.recipe)
-        index._set(contents)
-        return index
+        return index._set(contents, Searcher(contents.layout))
 
 
 def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:

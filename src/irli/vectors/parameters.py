@@ -4,16 +4,50 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
-from typing import TypedDict, Unpack, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
-from irli.base.checks import check_choice, check_float, check_int, check_keywords
-from irli.engine.vector_layout import CODES, LOG_PROBABILITY, MOST_CANDIDATES, SearchPlan
+from irli.base.checks import check_bool, check_choice, check_float, check_int, check_keywords
+from irli.engine.vector_layout import CODES, LEVELS, LOG_PROBABILITY, MOST_CANDIDATES, SearchPlan
 from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
+_TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
+_MOST = 2**30  # buckets
+_EXTRA = 2.0  # a strange query probes this many times as many buckets besides
+
+
+class OperatingPoint(NamedTuple):
+    """The least work that reaches the recall at one k, as `tune` found it.
+
+    Attributes
+    ----------
+    k : int
+    threshold : float
+    candidates : int or None
+    centroids : int
+        Buckets to probe besides, those with the nearest centroids.
+    probed : float
+        Buckets that a query probes, on average.
+    work : float
+        What a query costs: see `irli.vectors.work`.
+    """
+
+    k: int
+    threshold: float
+    candidates: int | None
+    centroids: int
+    probed: float
+    work: float
+
+
+class FilterPlan(NamedTuple):
+    """How a search begins under a filter: see `SearchPlan` in `native/layout.h`."""
+
+    start: float = 0.0
+    exact_from: float = math.inf
 
 
 class SearchArguments(TypedDict, total=False):
@@ -24,6 +58,7 @@ class SearchArguments(TypedDict, total=False):
     min_votes: int | None
     candidates: int | None
     score: str | None
+    exact: bool | None
 
 
 @dataclass(frozen=True)
@@ -47,11 +82,24 @@ class SearchParameters:
         How candidates are chosen. "codes" compares the 4-bit codes of the items with the query.
         The others score an item by the probed buckets that hold it: by their number, their
         probabilities or their log-probabilities.
+    exact : bool
+        Compare all items with the query, without routing.
+    points : tuple of OperatingPoint
+        What `tune` found for several k. A search for k items takes the threshold and the candidates
+        between those of the next points. Empty if `probes` or `threshold` is given: then they hold
+        for every k.
+    centroids : int
+        Buckets to probe besides, those with the nearest centroids. More than 0 for a large k, where
+        routers know little about the last items.
+    far : float, optional
+        A query whose nearest item is farther than this is strange to the routers: it probes more
+        buckets, those with the nearest centroids.
 
     Examples
     --------
     >>> SearchParameters(probes=8).replace(candidates=100)
-    SearchParameters(probes=8, threshold=None, min_votes=1, candidates=100, score='log-probability')
+    SearchParameters(probes=8, threshold=None, min_votes=1, candidates=100, score='log-probability',
+    exact=False)
     """
 
     probes: int | None = None
@@ -59,6 +107,10 @@ class SearchParameters:
     min_votes: int = 1
     candidates: int | None = None
     score: str = "log-probability"
+    exact: bool = False
+    points: tuple[OperatingPoint, ...] = field(default=(), repr=False)
+    centroids: int = field(default=0, repr=False)
+    far: float | None = field(default=None, repr=False)
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
@@ -69,10 +121,12 @@ class SearchParameters:
                 "Only one of the 'probes' and 'threshold' parameters of search may be given. "
                 f"Got probes={probes!r} and threshold={threshold!r}. Leave out one of them."
             )
+        points, far = self.points, self.far
         if probes is not None:
-            probes = _check_count("probes", probes)
+            probes, points, far = _check_count("probes", probes), (), None
         elif threshold is not None:
             threshold = check_float("threshold", threshold, at_least=0.0, at_most=1.0)
+            points, far = (), None
         else:
             probes, threshold = self.probes, self.threshold
         min_votes, candidates = given.get("min_votes"), given.get("candidates")
@@ -81,6 +135,10 @@ class SearchParameters:
             min_votes = _check_count("min_votes", min_votes)
         if candidates is not None:
             candidates = _check_count("candidates", candidates)
+            points = tuple(point._replace(candidates=candidates) for point in points)
+        exact = given.get("exact")
+        if exact is not None:
+            check_bool("exact", exact, owner="search")
         if score is not None:
             check_choice("score", score, SCORES, owner="search")
         chosen = SearchParameters(
@@ -89,6 +147,10 @@ class SearchParameters:
             min_votes=min_votes or self.min_votes,
             candidates=candidates or self.candidates,
             score=score or self._choose_score(min_votes),
+            exact=self.exact if exact is None else exact,
+            points=points,
+            centroids=self.centroids if points else 0,
+            far=far,
         )
         if chosen.score == "codes" and chosen.min_votes > 1:
             raise InvalidParameter(
@@ -104,17 +166,63 @@ class SearchParameters:
 
     def to_arguments(self) -> SearchArguments:
         """Return the parameters as keyword arguments of `search`."""
-        return cast("SearchArguments", dataclasses.asdict(self))
+        given = {name: getattr(self, name) for name in SearchArguments.__annotations__}
+        return cast("SearchArguments", given)
 
-    def to_plan(self, k: int) -> SearchPlan:
-        """Return the parameters in the form that the kernels take."""
-        threshold = self.threshold or 0.0
-        candidates = max(self.candidates, k) if self.candidates else 0
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameters as plain values."""
+        return dataclasses.asdict(self) | {"points": [point._asdict() for point in self.points]}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> SearchParameters:
+        """Return the parameters that `to_json` turned into plain values, checked.
+
+        Examples
+        --------
+        >>> SearchParameters.from_json(SearchParameters(probes=3).to_json()).probes
+        3
+        """
+        given = {name: values.get(name) for name in SearchArguments.__annotations__}
+        far = values.get("far")
+        points = tuple(_read_point(point) for point in values.get("points", ()))
+        chosen = cls().replace(**cast("SearchArguments", given))
+        return dataclasses.replace(chosen, points=points, far=None if far is None else float(far))
+
+    def at(self, k: int) -> SearchParameters:
+        """Return the parameters for k items, between those of the next operating points.
+
+        Examples
+        --------
+        >>> points = OperatingPoint(10, 0.1, 40, 0, 5, 1), OperatingPoint(1000, 0.001, 4000, 0, 5, 9)
+        >>> SearchParameters(points=points).at(100).candidates
+        400
+        """
+        if not self.points:
+            return self
+        threshold, candidates = self._threshold_at(k), self._between("candidates", k)
+        return dataclasses.replace(
+            self,
+            threshold=math.exp(threshold),
+            candidates=None if math.isinf(candidates) else max(1, math.ceil(candidates)),
+            centroids=math.ceil(self._centroids_at(k)),
+        )
+
+    def work_at(self, k: float) -> float:
+        """Return the work of a query for k items."""
+        return self._between("work", k)
+
+    def to_plan(self, k: int, filtered: FilterPlan = FilterPlan()) -> SearchPlan:  # noqa: B008
+        """Return the parameters for k items in the form that the kernels take."""
+        chosen = self.at(k)
+        threshold = chosen.threshold or 0.0
+        candidates = max(chosen.candidates, k) if chosen.candidates else 0
         score = SCORES.index(self.score)
         if score == CODES:
             candidates = candidates or _CANDIDATES_PER_RESULT * k
             if candidates > MOST_CANDIDATES:  # beyond this, codes cost more than they save
                 score = LOG_PROBABILITY
+        widths = [k * 2**level for level in range(LEVELS)] if self.points else []
+        strange = self.far is not None and self.points
         return SearchPlan(
             k=k,
             probes=self.probes or 0,
@@ -122,7 +230,51 @@ class SearchParameters:
             min_votes=self.min_votes,
             candidates=candidates,
             score=score,
+            exact=self.exact,
+            thresholds=[self._threshold_at(width) for width in widths],
+            centroids=[self._centroids_at(width) for width in widths] or [chosen.centroids],
+            start=filtered.start,
+            exact_from=filtered.exact_from,
+            far=self.far if self.far is not None and strange else math.inf,
+            more=math.ceil(_EXTRA * self._between("probed", k)) if strange else 0,
         )
+
+    def _threshold_at(self, k: int) -> float:
+        """Return the logarithm of the threshold for k items."""
+        return math.log(self._between("threshold", k) or _TINY)
+
+    def _centroids_at(self, k: int) -> float:
+        return min(self._between("centroids", k), _MOST)
+
+    def _between(self, name: str, k: float) -> float:
+        """Return a value for k items: a straight line through the next two points, in logarithms.
+
+        A threshold of 0, or no limit on the candidates, holds from the smaller point on.
+        """
+        points = self.points
+        first = next((i for i in range(1, len(points) - 1) if k <= points[i].k), len(points) - 1)
+        pair = points[max(0, first - 1)], points[first]
+        low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
+        if name == "centroids":
+            low, high = max(low, 0.5), max(high, 0.5)  # rounded to none, and has a logarithm
+        if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
+            return float(low)
+        if not (0 < low < math.inf and 0 < high < math.inf):
+            return float(high)
+        part = math.log(k / pair[0].k) / math.log(pair[1].k / pair[0].k)
+        return float(math.exp(math.log(low) + part * (math.log(high) - math.log(low))))
+
+
+def _read_point(values: dict[str, Any]) -> OperatingPoint:
+    candidates = values["candidates"]
+    return OperatingPoint(
+        k=check_int("k", values["k"], at_least=1),
+        threshold=check_float("threshold", values["threshold"], at_least=0.0, at_most=1.0),
+        candidates=None if candidates is None else _check_count("candidates", candidates),
+        centroids=check_int("centroids", values["centroids"], at_least=0),
+        probed=check_float("probed", values["probed"], at_least=0.0),
+        work=check_float("work", values["work"], at_least=0.0),
+    )
 
 
 def _check_count(name: str, value: int) -> int:

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli._native import SearchPlan, VectorSearcher
+from irli.base.ids import Allowed
 from irli.base.memory import align_fields
 from irli.base.threads import run_batch
 from irli.engine.vector_layout import (
     BLOCK,
     COSINE,
     PLAIN,
+    Centroids,
     Codes,
     Int8Vectors,
     Projection,
@@ -22,6 +24,7 @@ from irli.engine.vector_layout import (
 from irli.vectors.batch_order import FEWEST, order_batch
 
 STAGES = ("route", "scan", "select", "rerank")
+WORK = ("probed", "scanned", "candidates", "exact", "strange")  # columns of the work of a search
 
 _CACHE = 1 << 21  # bytes; smaller vectors stay in the CPU cache, so queries are not ordered
 _AT_ONCE = 65_536  # queries ordered together; more would take more memory
@@ -42,6 +45,15 @@ class Explanation(NamedTuple):
         Entries read in these buckets.
     candidates : int64 array of shape (n,)
         Items whose exact distance was computed.
+    exact : bool array of shape (n,)
+        Whether all allowed items were compared, without routing or because a filter leaves few
+        items near the query.
+    widened : float64 array of shape (n,)
+        How far a filter widened the search: it probed as if 2^widened times as many items were
+        wanted.
+    strange : bool array of shape (n,)
+        Whether the query was far from all items found, and so probed more buckets, those with the
+        nearest centroids.
     router_multiplications : int
         Multiplications to route one query.
     seconds : dict
@@ -53,6 +65,9 @@ class Explanation(NamedTuple):
     probed: NDArray[np.int64]
     scanned: NDArray[np.int64]
     candidates: NDArray[np.int64]
+    exact: NDArray[np.bool_]
+    widened: NDArray[np.float64]
+    strange: NDArray[np.bool_]
     router_multiplications: int
     seconds: dict[str, NDArray[np.float64]]
 
@@ -65,6 +80,7 @@ class Searcher:
             "codes": Codes(**align_fields(layout.codes)),
             "projection": Projection(**align_fields(layout.projection)),
             "int8": Int8Vectors(**align_fields(layout.int8)),
+            "centroids": Centroids(**align_fields(layout.centroids)),
         }
         self.layout = layout = VectorLayout(**fields)
         self._native = VectorSearcher(layout)
@@ -74,7 +90,7 @@ class Searcher:
         self,
         queries: NDArray[np.float32],
         plan: SearchPlan,
-        allowed: NDArray[np.bool_] | None = None,
+        allowed: Allowed | None = None,
         ids: NDArray[np.int64] | None = None,
         form: int = PLAIN,
         threads: int = 1,
@@ -103,21 +119,36 @@ class Searcher:
         self,
         queries: NDArray[np.float32],
         plan: SearchPlan,
-        allowed: NDArray[np.bool_] | None,
+        allowed: Allowed | None,
         ids: NDArray[np.int64] | None,
         form: int,
         threads: int,
+        work: NDArray[np.int64] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         distances = np.empty((len(queries), plan.k), dtype=np.float32)
         items = np.empty((len(queries), plan.k), dtype=np.int64)
+        mask, rows = allowed or (None, None)
 
         def answer(first: int, last: int) -> int:
             return self._native.search(
-                queries, plan, allowed, ids, form, first, last, distances, items
+                queries, plan, mask, rows, ids, form, first, last, distances, items, work
             )
 
         run_batch(answer, len(queries), threads, BLOCK)
         return distances, items
+
+    def measure(
+        self, queries: NDArray[np.float32], plan: SearchPlan, threads: int = 1
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+        """Return kernel distances and rows (n, k), and the work (n, 5) of each query: see `WORK`."""
+        work = np.empty((len(queries), len(WORK)), dtype=np.int64)
+        return *self._search(queries, plan, None, None, PLAIN, threads, work), work
+
+    def route(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the log-probabilities of all buckets: (n, R, B)."""
+        out = np.empty((len(queries), *self.layout.bias.shape), dtype=np.float32)
+        self._native.route(np.ascontiguousarray(queries), out)
+        return out
 
     def search_one(
         self, query: NDArray[Any], plan: SearchPlan, ids: NDArray[np.int64], form: int
@@ -136,24 +167,30 @@ class Searcher:
         self,
         queries: NDArray[np.float32],
         plan: SearchPlan,
-        allowed: NDArray[np.bool_] | None = None,
+        allowed: Allowed | None = None,
     ) -> Explanation:
         """Run the stages of `search` and time each one; `ids` are item rows."""
         shape = len(queries), plan.k
         items, votes = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int32)
-        counts = np.empty((3, len(queries)), dtype=np.int64)
+        work = np.empty((len(WORK), len(queries)), dtype=np.int64)
+        widened = np.empty(len(queries))
         seconds = np.empty((len(STAGES), len(queries)))
+        mask, rows = allowed or (None, None)
         for i in range(len(queries)):
-            found = self._native.explain(queries[i : i + 1], plan, allowed)
+            found = self._native.explain(queries[i : i + 1], plan, mask, rows)
             items[i], votes[i], seconds[:, i] = found["items"], found["votes"], found["seconds"]
-            counts[:, i] = len(found["probed"]), found["read"], len(found["candidates"])
-        probed, scanned, candidates = counts
+            work[:3, i] = len(found["probed"]), found["read"], found["chosen"]
+            work[3:, i], widened[i] = (found["exact"], found["strange"]), found["level"]
+        probed, scanned, candidates, exact, strange = work
         return Explanation(
             ids=items,
             votes=votes,
             probed=probed,
             scanned=scanned,
             candidates=candidates,
+            exact=exact.astype(bool),
+            widened=widened,
+            strange=strange.astype(bool),
             router_multiplications=self.layout.router_multiplications,
             seconds=dict(zip(STAGES, seconds, strict=True)),
         )

@@ -1,12 +1,14 @@
-"""Phase 4, tune: find the fastest search parameters that reach a recall on held-out queries."""
+"""Phase 4, tune: find the least work that reaches a recall on held-out queries, at several k.
+
+Work is counted, not timed. So the same index gets the same parameters, however busy the machine is.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
-from operator import itemgetter
-from time import perf_counter
+from collections.abc import Callable
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,174 +19,334 @@ from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
 from irli.vectors.held_out import HeldOut
-from irli.vectors.parameters import SearchParameters
+from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.searcher import Searcher
+from irli.vectors.tune_result import TuneResult
+from irli.vectors.work import count_exact_work, count_work
 
 log = get_logger(__name__)
 
-_STRIDES = 16  # coarse steps of a dial, from the least work to the most
-_STEPS = 6  # bisection steps within a stride
-_REPEATS = 3  # timings, of which the shortest counts
-_SHORT = 0.2  # seconds that a trial may take, whatever the others needed
+_KS = (1, 10, 100, 1000)  # the numbers of items to tune for, besides the given one
+_MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
+_MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
+_SELF_HITS, _SELF_SAMPLE = 0.999, 2000  # the items that must find themselves, of so many
+_STRIDES = 16  # coarse steps of a threshold, from the least work to the most
+_PATIENCE = 3.0  # times as many entries without a gain
+_STEPS = 5  # bisection steps within a stride
+_LEAST = 1e-8  # smallest threshold that is tried before every bucket is probed
 _VOTING = 3  # repetitions from which on votes can choose the candidates
-_CANDIDATES = (4, 16, 64, 256, 1024)  # tried without codes, in multiples of k
-_CODED = (40, 20, 12, 8, 5, 3, 2)  # tried with codes; the most first, to reach the recall at once
-_LEAST = 1e-5  # smallest threshold that is tried with scores
-
-
-class TuneResult(NamedTuple):
-    """The parameters that `tune` chose, and what it measured with them.
-
-    Attributes
-    ----------
-    parameters : SearchParameters
-    recall : float
-        Recall on the queries used for tuning.
-    seconds : float
-        For one query of a batch, on one thread.
-    reached : bool
-        Whether the recall reaches the target.
-    """
-
-    parameters: SearchParameters
-    recall: float
-    seconds: float
-    reached: bool
+_BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
+_BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
+_FEWER = 3  # of these multiples are tried for other k
+_FAR = 0.995  # a query that is farther from all items than this share of the others is strange
+_FEWEST = 20  # held-out queries that can tell what is far
+_TIE = 1e-5  # distances that differ by less, relatively, are equal
+_MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
 
 
 def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) -> TuneResult:
-    """Find the fastest parameters whose recall at k on the held-out queries reaches `recall`."""
+    """Find the parameters of least work whose recall on the held-out queries reaches `recall`."""
     check_float("recall", recall, at_least=0.0, at_most=1.0, owner="tune")
     check_int("k", k, at_least=1, owner="tune")
-    vectors = searcher.layout.vectors
-    k = min(k, len(vectors))
-    truth = exact_neighbors(held.queries, vectors, k, metric, rows=held.rows)
-    trial = _Trial(searcher, held, truth)
-    good: list[TuneResult] = []
-    failed: list[tuple[float, SearchParameters]] = []
-    bound = math.inf  # seconds; slower trials are pointless, another family needs half of it
-    for families in _list_families(searcher, k):
-        for family in families:
-            parameters, reached = _find_cheapest(trial, family, recall, bound)
-            if good and not reached:
-                continue
-            found, took = trial.recall(parameters)
-            if reached:
-                good.append(TuneResult(parameters, found, trial.seconds(parameters), True))
-                bound = min(bound, max(2 * took, _SHORT))
-            else:
-                failed.append((found, parameters))
-        if good:
-            best = min(good, key=lambda outcome: outcome.seconds)
-            log.info("tuned: %s, recall %.4f at k=%d", best.parameters, best.recall, k)
-            return best
-    found, parameters = max(failed, key=itemgetter(0))
-    best = TuneResult(parameters, found, trial.seconds(parameters), False)
-    log.warning(
-        "tune: recall %.3f at k=%d is out of reach; the best is %.3f, which is now the default. "
-        "Set a lower recall, or learn with more buckets_per_item or repetitions.",
-        recall,
-        k,
-        best.recall,
+    items = len(searcher.layout.vectors)
+    k = min(k, items)
+    if searcher.layout.bias.size == 1:  # one bucket: all items are compared
+        work = count_exact_work(searcher.layout, items)
+        return TuneResult(SearchParameters(exact=True), k, 1.0, 1.0, items, work, True)
+    others = {min(each, items) for each in _KS} - {k}
+    trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
+    trial = trials[0]
+    best = _let_items_find_themselves(trial, _choose_family(trial, recall))
+    points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
+    parameters = dataclasses.replace(
+        best.parameters, points=_make_monotone(points), far=_find_far(trial)
     )
-    return best
+    seen = trial.measure(best.parameters)
+    self_hits = trial.self_hits(best.parameters)
+    reached = seen.recall >= recall and self_hits >= _SELF_HITS
+    result = TuneResult(parameters, k, seen.recall, self_hits, seen.scanned, seen.work, reached)
+    _report(result, recall, items)
+    return result
 
+
+def _report(tuned: TuneResult, recall: float, items: int) -> None:
+    """Log the result. Warn if the recall is missed, or reached by reading most of the items."""
+    log.info("tuned: %s, recall %.4f at k=%d", tuned.parameters, tuned.recall, tuned.k)
+    if not tuned.reached:
+        log.warning(
+            "tune: recall %.3f at k=%d is out of reach; the best is %.3f, and %.4f of the items "
+            "find themselves. This is now the default. Set a lower recall, learn with more "
+            "buckets_per_item or repetitions, or search with exact=True.",
+            recall,
+            tuned.k,
+            tuned.recall,
+            tuned.self_hits,
+        )
+    elif tuned.scanned > _MOST_SCANNED * items and items > tuned.k:
+        log.warning(
+            "tune: recall %.3f at k=%d takes %.0f entries a query, of %d items. The buckets tell "
+            "little about the neighbours in this data. Search with exact=True, set a lower recall, "
+            "or check the metric and the scale of the columns.",
+            recall,
+            tuned.k,
+            tuned.scanned,
+            items,
+        )
+
+
+# --- families of parameters ----------------------------------------------------------------------
 
 # A family of parameters has one dial, from 0 (the least work) to 1 (the most).
 Family = Callable[[float], SearchParameters]
 
 
-def _list_families(searcher: Searcher, k: int) -> Iterator[list[Family]]:
-    """Yield groups of families. A later group is tried only if none before reaches the recall."""
-    repetitions, buckets = searcher.layout.bias.shape
+class _Found(NamedTuple):
+    """The parameters of a family that were found."""
+
+    dial: float
+    factor: int | None  # candidates, in multiples of k
+    parameters: SearchParameters
+    point: OperatingPoint
+    reached: bool
+
+
+def _by_threshold(candidates: int | None, score: str, dial: float) -> SearchParameters:
+    threshold = _LEAST**dial if dial < 1 else 0.0
+    return SearchParameters(threshold=threshold, candidates=candidates, score=score)
+
+
+_everything = partial(_by_threshold, None, "log-probability")
+
+
+def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchParameters:
+    return dataclasses.replace(near, centroids=round(buckets**dial))
+
+
+def _choose_family(trial: Trial, recall: float) -> _Found:
+    """Return the parameters of least work: the best items by codes or by score, or all found."""
+    score, factors = _list_factors(trial.searcher)
+    found = _try_factors(trial, score, factors, 0.0, recall)
+    start = found[0].dial if found and found[0].reached else 0.0
+    everything = _find_cheapest(trial, None, _everything, recall, start)
+    return _take_least([everything, *found])
+
+
+def _find_point(trial: Trial, best: _Found, recall: float) -> OperatingPoint:
+    """Return the operating point of another k, with the score that is best at the first one.
+
+    Routers learn where the nearest items are. For a large k, centroids may know more.
+    """
+    found = []
+    if best.factor is not None:
+        score, factors = _list_factors(trial.searcher)
+        place = factors.index(best.factor)
+        # A larger k needs fewer candidates for each item.
+        near = factors[place:] if trial.k > best.point.k else factors[: place + 1][-_FEWER:]
+        found = _try_factors(trial, score, near[:_FEWER], 0.0, recall)
+    least = _take_least(found) if found else None
+    if least is None or not least.reached:
+        least = _find_cheapest(trial, None, _everything, recall)
+    if trial.k > best.point.k and trial.searcher.layout.centroids.centre.size:
+        close = dataclasses.replace(least.parameters, threshold=best.parameters.threshold)
+        family = partial(_by_centroids, close, trial.searcher.layout.bias.shape[1])
+        least = _take_least([least, _find_cheapest(trial, least.factor, family, recall)])
+    return least.point
+
+
+def _list_factors(searcher: Searcher) -> tuple[str, tuple[int, ...]]:
+    """Return the score that can choose candidates, and how many to try, in multiples of k."""
     if searcher.layout.codes.blocks.size:
-        yield [*(partial(_by_codes, factor * k) for factor in _CODED), _by_threshold]
-    if repetitions >= _VOTING:
-        yield [partial(_by_score, factor * k) for factor in _CANDIDATES]
-    yield [_by_threshold, partial(_by_probes, buckets)]
+        return "codes", _BY_CODES
+    if len(searcher.layout.bias) >= _VOTING:
+        return "log-probability", _BY_SCORE
+    return "", ()
 
 
-def _by_score(candidates: int, dial: float) -> SearchParameters:
-    return SearchParameters(threshold=_LEAST**dial, candidates=candidates)
+def _try_factors(
+    trial: Trial, score: str, factors: tuple[int, ...], start: float, recall: float
+) -> list[_Found]:
+    """Return what each number of candidates can do, from the most on. Fewer than enough fail."""
+    found: list[_Found] = []
+    for factor in factors:
+        family = partial(_by_threshold, factor * trial.k, score)
+        found.append(_find_cheapest(trial, factor, family, recall, start))
+        if not found[-1].reached:
+            break
+        start = found[-1].dial  # fewer candidates need as many buckets, or more
+    return found
 
 
-def _by_codes(candidates: int, dial: float) -> SearchParameters:
-    return SearchParameters(threshold=1e-8**dial, candidates=candidates, score="codes")
-
-
-def _by_threshold(dial: float) -> SearchParameters:
-    return SearchParameters(threshold=1e-8**dial)
-
-
-def _by_probes(buckets: int, dial: float) -> SearchParameters:
-    return SearchParameters(probes=max(1, round(buckets**dial)))
+def _take_least(found: list[_Found]) -> _Found:
+    """Return what takes the least work, of those that reach the recall. The first wins a tie."""
+    return min(
+        (each for each in found if each.reached), key=lambda f: f.point.work, default=found[0]
+    )
 
 
 def _find_cheapest(
-    trial: _Trial, family: Family, recall: float, bound: float
-) -> tuple[SearchParameters, bool]:
+    trial: Trial, factor: int | None, family: Family, recall: float, start: float = 0.0
+) -> _Found:
     """Find the least work that reaches `recall`, given that more work never lowers it.
 
-    Strides start at the least work, so all items are scanned only if nothing less reaches the
-    recall. They stop when a trial takes longer than `bound` seconds.
+    Strides start at the dial `start`, so all items are scanned only if nothing less reaches the
+    recall. A limit on the candidates may make a recall impossible. Then strides stop when much more
+    is scanned for nothing.
     """
-    for stride in range(_STRIDES + 1):
-        high = stride / _STRIDES
-        found, took = trial.recall(family(high))
-        if took > bound:
-            return family(high), False
-        if found >= recall:
+    best, scanned, reached = -1.0, 0.0, False
+    for stride in range(math.floor(start * _STRIDES), _STRIDES + 1):
+        high = max(start, stride / _STRIDES)
+        seen = trial.measure(family(high))
+        reached = seen.safe_recall >= recall
+        if seen.safe_recall > best:
+            best, scanned = seen.safe_recall, seen.scanned
+        if reached or (factor is not None and seen.scanned > _PATIENCE * scanned):
             break
-    else:
-        return family(1.0), False
-    low = max(0.0, high - 1 / _STRIDES)
-    for _ in range(_STEPS):
+    low = max(start, high - 1 / _STRIDES)
+    for _ in range(_STEPS if reached and high > low else 0):
         middle = (low + high) / 2
-        if trial.recall(family(middle))[0] >= recall:
+        if trial.measure(family(middle)).safe_recall >= recall:
             high = middle
         else:
             low = middle
-    return family(high), True
+    return _describe(trial, high, factor, family(high), reached)
 
 
-class _Trial:
-    """Held-out queries with their true neighbours, to measure parameters on."""
+def _describe(
+    trial: Trial, dial: float, factor: int | None, parameters: SearchParameters, reached: bool
+) -> _Found:
+    seen = trial.measure(parameters)
+    point = OperatingPoint(
+        k=trial.k,
+        threshold=parameters.threshold or 0.0,
+        candidates=parameters.candidates,
+        centroids=parameters.centroids,
+        probed=seen.probed,
+        work=seen.work,
+    )
+    return _Found(dial, factor, parameters, point, reached)
 
-    def __init__(self, searcher: Searcher, held: HeldOut, truth: NDArray[np.int64]) -> None:
-        self.searcher = searcher
-        self.queries = np.ascontiguousarray(held.queries)
-        self.rows = np.asarray(held.rows)
-        self.truth = truth
 
-    def recall(self, parameters: SearchParameters) -> tuple[float, float]:
-        """Return the recall, and the seconds that the search took on all threads.
+def _let_items_find_themselves(trial: Trial, best: _Found) -> _Found:
+    """Turn the dial further until nearly all items find themselves."""
+    dial, parameters = best.dial, best.parameters
+    while trial.self_hits(parameters) < _SELF_HITS and dial < 1:
+        dial = min(1.0, dial + 1 / (2 * _STRIDES))
+        parameters = _by_threshold(parameters.candidates, parameters.score, dial)
+    return _describe(trial, dial, best.factor, parameters, best.reached)
 
-        A query never counts as its own neighbour. The recall is that of the held-out items or that
-        of the sample queries, whichever is lower: many easy items must not hide a few hard queries.
+
+def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
+    """Return the points by k. More items never have a higher threshold or fewer candidates."""
+    rising: list[OperatingPoint] = []
+    for point in sorted(points):
+        if rising and point.threshold > rising[-1].threshold:
+            point = point._replace(threshold=rising[-1].threshold)
+        if rising and point.candidates is not None and rising[-1].candidates is not None:
+            point = point._replace(candidates=max(point.candidates, rising[-1].candidates))
+        if rising:
+            point = point._replace(centroids=max(point.centroids, rising[-1].centroids))
+        rising.append(point)
+    return tuple(rising)
+
+
+def _find_far(trial: Trial) -> float | None:
+    """Return the distance to the nearest item beyond which a query is strange."""
+    shares = []
+    for kind in (trial.rows >= 0, trial.rows < 0):
+        if kind.sum() >= _FEWEST:
+            shares.append(float(np.quantile(trial.nearest[kind], _FAR)))
+    return max(shares, default=None)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+class Measured(NamedTuple):
+    """What a search did on the held-out queries, on average."""
+
+    recall: float
+    safe_recall: float  # less a margin, for the chance in the choice of the queries
+    probed: float
+    scanned: float
+    work: float
+
+
+def _make_trials(searcher: Searcher, held: HeldOut, metric: str, ks: list[int]) -> list[Trial]:
+    """Return a trial for each k. The true neighbours are computed once for few and for many."""
+    trials: dict[int, Trial] = {}
+    for part, step in (
+        ([k for k in ks if k < _MANY], 1),
+        ([k for k in ks if k >= _MANY], max(1, len(held.rows) // _QUERIES)),
+    ):
+        if part:
+            some = HeldOut(held.queries[::step], held.rows[::step])
+            truth = exact_neighbors(
+                some.queries, searcher.layout.vectors, max(part), metric, rows=some.rows
+            )
+            trials |= {k: Trial(searcher, some, metric, truth[:, :k]) for k in part}
+    return [trials[k] for k in ks]
+
+
+class Trial:
+    """Held-out queries with the distances of their true neighbours, to measure parameters on."""
+
+    def __init__(
+        self, searcher: Searcher, held: HeldOut, metric: str, truth: NDArray[np.int64]
+    ) -> None:
+        self.searcher, self.metric, self.k = searcher, metric, truth.shape[1]
+        self.queries, self.rows = np.ascontiguousarray(held.queries), np.asarray(held.rows)
+        self._count = (truth >= 0).sum(axis=1)
+        self._last = self._compute_distances(truth[np.arange(len(truth)), self._count - 1])
+        self.nearest = self._compute_distances(truth[:, 0])
+        if metric == "ip":  # so that it holds for queries of any length
+            self.nearest = self.nearest / np.maximum(np.linalg.norm(self.queries, axis=1), 1e-30)
+        self.measure = cache(self._measure)
+        self.self_hits = cache(self._count_self_hits)
+
+    def _measure(self, parameters: SearchParameters) -> Measured:
+        """Return recall and work. A query never counts as its own neighbour.
+
+        The recall is that of the held-out items or that of the sample queries, whichever is lower:
+        many easy items must not hide a few hard queries.
         """
-        k = self.truth.shape[1]
-        any_items = bool((self.rows >= 0).any())  # items find themselves: one more is needed
-        more = min(k + any_items, len(self.searcher.layout.vectors))
-        start = perf_counter()
-        items = self._search(parameters, more, thread_count(None))
-        took = perf_counter() - start
-        itself = items == self.rows[:, None]
-        itself[~itself.any(axis=1), -1] = more > k
-        items = np.where(itself, -1, items)
-        hit = (self.truth[:, :, None] == items[:, None, :]).any(axis=2)
-        kinds = [(self.truth >= 0) & kind[:, None] for kind in (self.rows >= 0, self.rows < 0)]
-        shares = [float(hit[wanted].mean()) for wanted in kinds if wanted.any()]
-        return min(shares, default=1.0), took
+        more = min(self.k + bool((self.rows >= 0).any()), len(self.searcher.layout.vectors))
+        plan = parameters.to_plan(more)
+        distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
+        others = (found >= 0) & (found != self.rows[:, None])
+        near = distances <= (self._last + _TIE * np.abs(self._last))[:, None]
+        hits = np.minimum((near & others).sum(axis=1), self._count)
+        share = np.divide(hits, self._count, out=np.ones(len(hits)), where=self._count > 0)
+        kinds = [share[kind] for kind in (self.rows >= 0, self.rows < 0) if kind.any()]
+        recalls = [float(each.mean()) for each in kinds]
+        errors = [float(each.std() / math.sqrt(len(each))) for each in kinds]
+        safe = [mean - _MARGIN * error for mean, error in zip(recalls, errors, strict=True)]
+        probed, scanned, candidates = counts[:, :3].mean(axis=0)
+        codes = parameters.score == "codes"
+        work = count_work(self.searcher.layout, probed, scanned, candidates, codes)
+        return Measured(
+            recall=min(recalls, default=1.0),
+            safe_recall=min(safe, default=1.0),
+            probed=float(probed),
+            scanned=float(scanned),
+            work=float(work),
+        )
 
-    def seconds(self, parameters: SearchParameters) -> float:
-        """Return the seconds for one query of a batch on one thread."""
-        k = self.truth.shape[1]
-        times = []
-        for _ in range(_REPEATS):
-            start = perf_counter()
-            self._search(parameters, k, 1)
-            times.append(perf_counter() - start)
-        return min(times) / max(1, len(self.queries))
+    def _count_self_hits(self, parameters: SearchParameters) -> float:
+        """Return the share of the items that find themselves, or an item with equal numbers."""
+        if self.metric == "ip":
+            return 1.0
+        vectors = self.searcher.layout.vectors
+        rows = np.arange(len(vectors))[:: max(1, len(vectors) // _SELF_SAMPLE)]
+        items = np.ascontiguousarray(vectors[rows])
+        found = self.searcher.measure(items, parameters.to_plan(1), thread_count(None))[1][:, 0]
+        equal = (vectors[np.maximum(found, 0)] == items).all(axis=1) & (found >= 0)
+        return float(equal.mean())
 
-    def _search(self, parameters: SearchParameters, k: int, threads: int) -> NDArray[np.int64]:
-        return self.searcher.search(self.queries, parameters.to_plan(k), threads=threads)[1]
+    def _compute_distances(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the kernel distance from each query to an item, infinite for row -1."""
+        found = self.searcher.layout.vectors[np.maximum(rows, 0)]
+        if self.metric == "l2":
+            distances = np.square(found - self.queries).sum(axis=1)
+        else:
+            distances = -np.einsum("nd,nd->n", found, self.queries)
+        return np.where(rows >= 0, distances, np.inf).astype(np.float32)

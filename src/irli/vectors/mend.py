@@ -1,0 +1,125 @@
+"""Mend a partition: an item that its own query would miss gets one more bucket.
+
+Affinity places an item where the queries of its neighbours go. An item that is nobody's neighbour
+may end up in a bucket that its own query does not probe. Then a search for it finds others. Such
+items also get the bucket that their own query probes first. They are few: 4 % of Fashion-MNIST and
+0.3 % of GloVe, with the threshold that finds four of five neighbours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.logs import get_logger
+from irli.base.memory import release_pages
+from irli.engine.exact import exact_neighbors
+from irli.engine.vector_layout import VectorLayout
+from irli.vectors.held_out import HeldOut
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.searcher import Searcher
+
+log = get_logger(__name__)
+
+_RECALL = 0.8  # no search is tuned to less, as a rule
+_WIDTH = 10  # neighbours of a held-out query that set the threshold
+_BLOCK = 1 << 21  # log-probabilities computed at a time
+
+
+def mend_partition(
+    layout: VectorLayout, metric: str, held: HeldOut
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return offsets (R, B + 1) and items of the buckets in which every item finds itself.
+
+    The layout needs no codes. With inner products, other items may be nearer than the item itself.
+    Then nothing is changed.
+    """
+    if metric == "ip":
+        return layout.offsets, layout.items
+    searcher = Searcher(layout)
+    homes = _find_homes(layout)
+    threshold = _find_threshold(searcher, homes, metric, held)
+    missed, first = _list_missed(searcher, homes, threshold)
+    parameters = SearchParameters(threshold=float(np.exp(threshold)))
+    items = np.ascontiguousarray(layout.vectors[missed])
+    found = searcher.search(items, parameters.to_plan(1))[1][:, 0]
+    equal = (layout.vectors[found] == items).all(axis=1)  # a duplicate will do
+    missed, first = missed[~equal], first[~equal]
+    log.info("mended: %d of %d items get one more bucket", len(missed), len(layout.vectors))
+    return _add_entries(layout, missed, first)
+
+
+def _find_homes(layout: VectorLayout) -> NDArray[np.int32]:
+    """Return the buckets of each item (N, w), as r B + bucket. The last one fills up the row."""
+    repetitions, buckets = layout.bias.shape
+    loads = np.diff(layout.offsets, axis=1).ravel()
+    place = np.repeat(np.arange(repetitions * buckets, dtype=np.int32), loads)
+    order = np.argsort(layout.items, kind="stable")
+    counts = np.bincount(layout.items, minlength=len(layout.vectors))
+    ends = np.cumsum(counts)
+    column = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
+    homes: NDArray[np.int32] = place[order][(ends - counts)[:, None] + column]
+    return homes
+
+
+def _find_threshold(
+    searcher: Searcher, homes: NDArray[np.int32], metric: str, held: HeldOut
+) -> float:
+    """Return the log-probability that finds most neighbours of the held-out queries."""
+    vectors = searcher.layout.vectors
+    width = min(_WIDTH, max(1, len(vectors) - 1))
+    truth = exact_neighbors(held.queries, vectors, width, metric, rows=held.rows)
+    reach = [
+        logits[np.arange(len(logits))[:, None, None], homes[np.maximum(rows, 0)]].max(axis=2)
+        for logits, rows in zip(
+            _route(searcher, held.queries), _split_rows(searcher, truth), strict=True
+        )
+    ]
+    return float(np.quantile(np.concatenate(reach)[truth >= 0], 1 - _RECALL))
+
+
+def _list_missed(
+    searcher: Searcher, homes: NDArray[np.int32], threshold: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the items in no probed bucket of theirs, and the best bucket of repetition 0."""
+    vectors = searcher.layout.vectors
+    repetitions, buckets = searcher.layout.bias.shape
+    missed, first = [], []
+    start = 0
+    for logits, own in zip(_route(searcher, vectors), _split_rows(searcher, homes), strict=True):
+        tops = logits.reshape(-1, repetitions, buckets).max(axis=2)
+        reach = np.take_along_axis(logits, own, axis=1)
+        top = np.take_along_axis(tops, own // buckets, axis=1)
+        rows = np.flatnonzero(~((reach >= threshold) | (reach >= top)).any(axis=1))
+        missed.append(start + rows)
+        first.append(logits[rows, :buckets].argmax(axis=1))
+        start += len(logits)
+        release_pages(vectors)
+    return np.concatenate(missed), np.concatenate(first)
+
+
+def _rows_at_once(searcher: Searcher) -> int:
+    return max(1, _BLOCK // searcher.layout.bias.size)
+
+
+def _split_rows(searcher: Searcher, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    step = _rows_at_once(searcher)
+    return [rows[start : start + step] for start in range(0, len(rows), step)]
+
+
+def _route(searcher, queries):  # type: ignore[no-untyped-def]
+    for part in _split_rows(searcher, queries):
+        yield searcher.route(part).reshape(len(part), -1)
+
+
+def _add_entries(
+    layout: VectorLayout, items: NDArray[np.int64], buckets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return offsets and items with one more entry for each of `items`, in repetition 0."""
+    order = np.argsort(buckets, kind="stable")
+    ends = layout.offsets[0, 1:][buckets[order]]
+    entries = np.insert(layout.items, ends, items[order].astype(np.int32))
+    offsets = layout.offsets + len(items)
+    more = np.bincount(buckets, minlength=layout.bias.shape[1])
+    offsets[0] = layout.offsets[0] + np.concatenate([[0], np.cumsum(more)])
+    return offsets, entries

@@ -1,0 +1,51 @@
+"""The work of a search: what it costs in nanoseconds, by counting instead of timing.
+
+`tune` compares searches by their work. A clock would choose other parameters on a busy machine, and
+so two builds of the same data would answer differently. The constants are medians that
+`benchmarks/vectors.py stages` measured on one core of a server with AVX2. Only their ratios matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from irli.engine.vector_layout import VectorLayout
+
+_MULTIPLICATION = {1: 0.018, 4: 0.06}  # of a router, by the bytes of its weights
+_BUCKET = 60.0  # to begin a bucket
+_ENTRY = 5.5  # to collect an item with its votes
+_CODE, _PIECE = 1.0, 0.04  # to sum a code, and for each of its pieces
+_TABLE = 30.0  # for each piece, to write the table of a query
+_CANDIDATE, _FLOAT, _BYTE = 25.0, 0.5, 0.28  # to fetch a vector, and for each dimension
+_MISS = 50.0  # more, if the vectors are not in the cache
+_CACHE = 1 << 24  # bytes
+_ROW, _STREAMED = 4.0, 0.08  # to compare an item when all are compared in order, by dimension
+
+
+def count_work(
+    layout: VectorLayout, probed: Any, scanned: Any, candidates: Any, codes: bool
+) -> Any:
+    """Return the nanoseconds of queries that probe, scan and compare so much.
+
+    The counts may be arrays, with one value for each query.
+    """
+    weight = 1 if layout.bytes.size else 4
+    route = _MULTIPLICATION[weight] * layout.router_multiplications
+    entry, table = _ENTRY, 0.0
+    if codes:
+        pieces = len(layout.codes.codewords)
+        entry, table = _CODE + _PIECE * pieces, _TABLE * pieces
+    coded = codes and len(layout.int8.bytes) > 0  # 8-bit copies drop most candidates
+    each = _CANDIDATE + (_BYTE if coded else _FLOAT) * layout.vectors.shape[1]
+    if layout.vectors.nbytes > _CACHE:
+        each += _MISS
+    return route + table + _BUCKET * probed + entry * scanned + each * candidates
+
+
+def count_exact_work(layout: VectorLayout, items: int) -> float:
+    """Return the nanoseconds of a query that is compared with so many items."""
+    count, dim = layout.vectors.shape
+    if items == count:
+        return items * (_ROW + _STREAMED * dim)
+    miss = _MISS if layout.vectors.nbytes > _CACHE else 0.0
+    return items * (_CANDIDATE + miss + _FLOAT * dim) / 2  # the next ones are fetched meanwhile
