@@ -355,6 +355,8 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
     'repetitions'?
     """
     base = RECIPES[check_choice("recipe", name, RECIPES)]
+    if name == AUTO and changes.keys() - {"seed"}:
+        base = RECIPES["default"]  # who sets how to learn wants to learn
     known = [field.name for field in dataclasses.fields(Recipe) if field.name != "name"]
     for key in changes:
         if key not in known:

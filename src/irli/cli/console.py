@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,8 @@ from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
 from irli.vectors.index import SearchResult, VectorIndex
-from irli.vectors.tune import TuneResult
+from irli.vectors.parameters import SearchArguments
+from irli.vectors.tune_result import TuneResult
 
 _SHOWN = 5  # queries whose results are printed
 _REPEATS = 3  # timings, of which the shortest counts
@@ -224,7 +224,7 @@ def measure_search(
     explanation = index.explain(queries, k, **chosen)
     scanned = float(explanation.scanned.mean())
     return {
-        "parameters": dataclasses.asdict(index.defaults.replace(**chosen)),
+        "parameters": index.defaults.replace(**chosen).to_json(),
         "recall": recall_at(index.search(queries, k, **chosen).ids, true_ids, k),
         "scanned": scanned,
         "exact": float(explanation.candidates.mean()),
@@ -253,23 +253,26 @@ def print_result(values: Values, text: str, as_json: bool) -> None:
 
 
 def to_values(tuned: TuneResult) -> Values:
-    return tuned._asdict() | {"parameters": dataclasses.asdict(tuned.parameters)}
+    return tuned.to_json()
 
 
 def format_tuned(tuned: TuneResult, target: float, k: int) -> str:
-    parameters = format_parameters(dataclasses.asdict(tuned.parameters))
     found = (
-        f"{parameters}: recall {tuned.recall:.4f} at k={k}, {1e6 * tuned.seconds:.0f} µs a query"
+        f"{format_parameters(tuned.parameters.to_json())}: recall {tuned.recall:.4f} at k={k}, "
+        f"{tuned.scanned:.0f} entries a query"
     )
     return found if tuned.reached else f"{found} (recall {target:g} is out of reach)"
 
 
 def format_parameters(parameters: Values) -> str:
     """Return search parameters as text, without those that have no effect."""
-    unused = {"min_votes": 1} | ({} if parameters["candidates"] else {"score": parameters["score"]})
+    unused = {"min_votes": 1, "exact": False}
+    if not parameters["candidates"]:
+        unused["score"] = parameters["score"]
+    given = {name: parameters[name] for name in SearchArguments.__annotations__}
     return " ".join(
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in parameters.items()
+        for name, value in given.items()
         if value is not None and unused.get(name) != value
     )
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import typer
@@ -15,6 +14,7 @@ from typer import Argument, Option
 import irli
 from irli._native import simd
 from irli.base.checks import as_vectors, check_choice
+from irli.base.recipe import AUTO
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
     HDF5,
@@ -30,6 +30,7 @@ from irli.cluster.index import ShardedIndex
 from irli.cluster.label_index import ShardedLabelIndex
 from irli.cluster.workdir import clear
 from irli.vectors.index import VectorIndex
+from irli.vectors.parameters import SearchArguments
 
 Key = Annotated[str | None, Option(help="Name of the array in an HDF5 file.")]
 Limit = Annotated[int | None, Option(min=1, help="Read at most this many vectors.")]
@@ -45,7 +46,7 @@ def build(
     metric: Annotated[
         str | None, Option(help="l2, ip or cosine. Default: that of the HDF5 file.")
     ] = None,
-    recipe: Annotated[str, Option(help="Recipe: default or paper.")] = "default",
+    recipe: Annotated[str, Option(help="Recipe: auto, default, exact or paper.")] = "auto",
     settings: Annotated[
         list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
     ] = None,
@@ -76,6 +77,8 @@ def build(
     kind = metric or read_hdf5_metric(data)
     index: console.AnyVectors = VectorIndex(kind, recipe=changed)
     if sharded:
+        if recipe == AUTO:  # shards always learn
+            changed = console.read_recipe("default", settings, seed)
         index = ShardedIndex(kind, recipe=changed, shards=shards or 1, ray=ray)
     if sharded and neighbors is not None:
         raise irli.InvalidParameter(
@@ -102,7 +105,7 @@ def build(
         )
         seconds = perf_counter() - start
         index.save(out)
-        stats, tuned = index.stats(), index.tuned
+        stats, tuned = index.stats(), index.tuned or index.tune()
         if isinstance(index, ShardedIndex):
             index.close()
             clear(checkpoint)
@@ -134,6 +137,7 @@ def search(
     score: Annotated[
         str | None, Option(help="votes, probability, log-probability or codes.")
     ] = None,
+    exact: Annotated[bool, Option("--exact", help="Compare all items, without routing.")] = False,
     filter: Annotated[Path | None, Option(help="Allowed ids, or a mask, .npy.")] = None,
     deny: Annotated[Path | None, Option(help="Ids to exclude, .npy.")] = None,
     out: Annotated[
@@ -150,24 +154,28 @@ def search(
     allowed = None if filter is None else console.read_npy(filter)
     opened = console.open_vectors(index)
     vectors = console.read_queries(queries, key)[:limit]
-    parameters = opened.defaults.replace(
-        probes=probes,
-        threshold=threshold,
-        min_votes=min_votes,
-        candidates=candidates,
-        score=score,
+    options = {
+        "probes": probes,
+        "threshold": threshold,
+        "min_votes": min_votes,
+        "candidates": candidates,
+        "score": score,
+        "exact": exact or None,
+    }
+    given = cast(
+        "SearchArguments", {name: value for name, value in options.items() if value is not None}
     )
     start = perf_counter()
     found = opened.search(
         vectors,
         k,
-        **parameters.to_arguments(),
+        **given,
         filter=allowed if deny is None else irli.Deny(console.read_npy(deny)),
         threads=threads,
     )
     seconds = perf_counter() - start
     values = {"index": str(index), "queries": len(vectors), "k": k, "seconds": seconds}
-    values["parameters"] = dataclasses.asdict(parameters)
+    values["parameters"] = opened.defaults.replace(**given).to_json()
     if out is None:
         # Padding has an infinite distance, which JSON cannot express.
         distances = found.distances.astype(object)
@@ -207,7 +215,7 @@ def evaluate(
     vectors = as_vectors(vectors[:limit], "queries", opened.stats()["dim"])
     computed = rows is None
     if rows is None:
-        true_ids = opened.nearest(vectors, k).ids
+        true_ids = opened.search(vectors, k, exact=True).ids
     else:
         rows = np.asarray(rows[:limit], dtype=np.int64)
         true_ids = np.where(rows >= 0, opened.ids[np.maximum(rows, 0)], -1)

@@ -36,7 +36,7 @@ from irli.errors import NotFitted
 from irli.vectors.index import SearchResult
 from irli.vectors.parameters import SearchArguments, SearchParameters
 from irli.vectors.searcher import Explanation
-from irli.vectors.tune import TuneResult
+from irli.vectors.tune_result import TuneResult
 
 
 class ShardedResult(SearchResult):
@@ -215,13 +215,6 @@ class ShardedIndex(Index):
         self.defaults = tuned.parameters
         return tuned
 
-    def nearest(self, queries: Any, k: int = 10) -> SearchResult:
-        """Return the true k nearest items of each query, found by exhaustive comparison."""
-        group = self._fitted()
-        given = as_vectors(queries, "queries", self._dim)
-        k = check_int("k", k, at_least=1, owner="nearest")
-        return merge(group.ask("nearest", given, k).values, k, self.metric)
-
     def _split_filter(self, filter: Any) -> list[Any]:
         """Return the filter of each shard: its slice of a mask, or all of a list of ids."""
         mask = None if filter is None else np.asarray(getattr(filter, "ids", filter))
@@ -271,7 +264,7 @@ class ShardedIndex(Index):
             "kind": SHARDS,
             "shards": self.shards,
             "loads": [load_summary(loads) for loads in self.loads()],
-            "defaults": dataclasses.asdict(self.defaults),
+            "defaults": self.defaults.to_json(),
         }
 
     def _fitted(self) -> ShardGroup:
@@ -289,7 +282,7 @@ class ShardedIndex(Index):
         meta = {
             "metric": self.metric,
             "recipe": dataclasses.asdict(self.recipe),
-            "defaults": dataclasses.asdict(self.defaults),
+            "defaults": self.defaults.to_json(),
         }
         arrays: dict[str, NDArray[Any]] = {"tuning_queries": self._tuning}
         self._fitted().save(path, ShardedContents(SHARDS, self.shards, meta, arrays))
@@ -319,7 +312,7 @@ class ShardedIndex(Index):
         with reading():
             paths, sums = find_shards(root, folder), read_checksums(folder)
             metric, recipe = folder.meta["metric"], Recipe(**folder.meta["recipe"])
-            defaults = SearchParameters().replace(**folder.meta["defaults"])
+            defaults = SearchParameters.from_json(folder.meta["defaults"])
             tuning = folder.arrays["tuning_queries"]
             _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
             index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)

@@ -51,6 +51,9 @@ def merge_explanations(
         probed=sum(part.probed for part in explanations),
         scanned=sum(part.scanned for part in explanations),
         candidates=sum(part.candidates for part in explanations),
+        exact=np.all([part.exact for part in explanations], axis=0),
+        widened=np.max([part.widened for part in explanations], axis=0),
+        strange=np.any([part.strange for part in explanations], axis=0),
         router_multiplications=sum(part.router_multiplications for part in explanations),
         seconds={
             stage: np.max([part.seconds[stage] for part in explanations], axis=0)

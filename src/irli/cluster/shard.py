@@ -15,7 +15,7 @@ from irli.labels.index import LabelIndex, Prediction
 from irli.vectors.index import SearchResult, VectorIndex
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.searcher import Explanation
-from irli.vectors.tune import TuneResult
+from irli.vectors.tune_result import TuneResult
 
 
 class Shard:
@@ -83,12 +83,8 @@ class VectorShard(Shard):
         items = items[:: max(1, len(items) // count)]
         return np.array(queries[items]), np.array(self.index.ids[rows[items]])
 
-    def nearest(self, queries: NDArray[np.float32], k: int) -> SearchResult:
-        """Return the true k nearest items of this shard."""
-        return self.index.nearest(queries, k)
-
     def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
-        """Return the fastest search parameters for each recall, on the items of this shard."""
+        """Return the search of least work for each recall, on the items of this shard."""
         index = copy.copy(self.index)  # `tune` sets the defaults of the copy only
         return [index.tune(recall, k, queries) for recall in recalls]
 

@@ -3,13 +3,12 @@
 Each shard can tune itself, but the merged results need less than that recall from each shard. Most
 true neighbours of a query are the very nearest items of the shards that hold them, which are the
 easiest to find. So the shards propose parameters for several recalls on their own items. The
-fastest proposal whose merged results reach the target is taken.
+proposal of least work whose merged results reach the target is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.problem import HELD_MOST
-from irli.vectors.tune import TuneResult
+from irli.vectors.tune_result import TuneResult
 
 log = get_logger(__name__)
 
@@ -55,7 +54,13 @@ def tune_shards(
     trial = _MergedTrial(group, metric, k, queries, held)
     tried: list[TuneResult] = []
     for proposal in _collect_proposals(group, recall, k, queries):
-        tuned = trial.measure(proposal, recall)
+        merged = trial.measure(proposal.parameters)
+        tuned = proposal._replace(
+            recall=merged,
+            scanned=len(group) * proposal.scanned,
+            work=len(group) * proposal.work,
+            reached=merged >= recall,
+        )
         if tuned.reached:
             log.info("tuned: %s, recall %.4f at k=%d", tuned.parameters, tuned.recall, k)
             return tuned
@@ -69,18 +74,18 @@ def tune_shards(
 
 def _collect_proposals(
     group: ShardGroup, recall: float, k: int, queries: Any
-) -> Iterator[SearchParameters]:
-    """Yield the proposals of the shards, the fastest first, without duplicates."""
+) -> Iterator[TuneResult]:
+    """Yield the proposals of the shards, the least work first, without duplicates."""
     known: list[SearchParameters] = []
     shards = len(group)
     for misses in (_EASIER, _HARDER):
         recalls = [max(0.0, 1 - share * (1 - recall)) for share in misses]
         turns = [recalls[s::shards] or [recalls[s % len(recalls)]] for s in range(shards)]
         answers = group.call("propose", [(turn, k, queries) for turn in turns]).values
-        for tuned in sorted((t for part in answers for t in part), key=lambda t: t.seconds):
+        for tuned in sorted((t for part in answers for t in part), key=lambda t: t.work):
             if tuned.parameters not in known:
                 known.append(tuned.parameters)
-                yield tuned.parameters
+                yield tuned
 
 
 class _MergedTrial:
@@ -102,19 +107,18 @@ class _MergedTrial:
             no_items = np.full(len(held), -1)
             self.itself = np.concatenate([*(part[1] for part in parts), no_items])
         self.queries = queries
-        near = merge(group.ask("nearest", queries, k + 1).values, k + 1, metric)
+        exact = SearchParameters(exact=True)
+        answers = group.ask("search", queries, k + 1, exact, None, None).values
+        near = merge(answers, k + 1, metric)
         self.truth = self._drop_itself(near.ids)
 
-    def measure(self, parameters: SearchParameters, recall: float) -> TuneResult:
-        """Return the recall of the merged results, and the seconds per query of the batch."""
-        start = perf_counter()
+    def measure(self, parameters: SearchParameters) -> float:
+        """Return the recall of the merged results."""
         answers = self.group.ask("search", self.queries, self.k + 1, parameters, None, None).values
         found = self._drop_itself(merge(answers, self.k + 1, self.metric).ids)
-        seconds = (perf_counter() - start) / max(1, len(self.queries))
         wanted = self.truth >= 0
         hit = (self.truth[:, :, None] == found[:, None, :]).any(axis=2)
-        reached = float(hit[wanted].mean()) if wanted.any() else 1.0
-        return TuneResult(parameters, reached, seconds, reached >= recall)
+        return float(hit[wanted].mean()) if wanted.any() else 1.0
 
     def _drop_itself(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return k of k + 1 ids: without the query's own item, or else without the last one."""

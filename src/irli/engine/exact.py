@@ -85,13 +85,10 @@ class _Tiles:
     def __init__(self, base: NDArray[np.float32], l2: bool, dtype: type) -> None:
         self.base, self.dtype = base, dtype
         self.centre: Any = 0.0
-        self.offset = np.zeros(len(base), dtype=dtype)
+        self.offset: NDArray[Any] = np.zeros(len(base), dtype=dtype)
         if not l2 or len(base) == 0:
             return
-        total = np.zeros(base.shape[1])
-        for low in range(0, len(base), _ITEMS):
-            total += base[low : low + _ITEMS].sum(axis=0, dtype=np.float64)
-        self.centre = (total / len(base)).astype(np.float32)
+        self.centre = _find_centre(base)
         for low in range(0, len(base), _ITEMS):
             part = (base[low : low + _ITEMS] - self.centre).astype(dtype)
             self.offset[low : low + _ITEMS] = np.einsum("ij,ij->i", part, part) / -2
@@ -108,23 +105,40 @@ class _Tiles:
         block = np.ones((count, dim + 1), dtype=self.dtype)  # the last column adds the offset
         block[:, :dim] = queries - self.centre
         tile = np.zeros((width, dim + 1), dtype=self.dtype)
-        scores = np.empty((count, width), dtype=self.dtype)
+        scores: NDArray[Any] = np.empty((count, width), dtype=self.dtype)
         value = np.full(found.shape, -np.inf, dtype=np.float32)
         # In float64, |q|^2 / 2 is added. So the scores of near items are small numbers, which
         # float32 can tell apart.
-        length = 0.0 if self.dtype is np.float32 else _half_squares(block[:, :dim])
+        half: Any = 0.0
+        if self.dtype is np.float64:
+            half = np.einsum("ij,ij->i", block[:, :dim], block[:, :dim])[:, None] / 2
         for low in range(0, len(self.base), _ITEMS):
             part = self.base[low : low + width]
             np.subtract(part, self.centre, out=tile[: len(part), :dim])
             tile[: len(part), dim] = self.offset[low : low + width]
             tile[len(part) :, dim] = -np.inf
             np.matmul(block, tile.T, out=scores)
-            scores -= length
+            scores -= half
             _native.merge_best(scores.astype(np.float32, copy=False), low, skip, value, found)
 
 
-def _half_squares(block: NDArray[Any]) -> NDArray[Any]:
-    return np.einsum("ij,ij->i", block, block)[:, None] / 2
+def _find_centre(base: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean of the base, rounded to the power of two below the standard deviation.
+
+    So the differences of integers are integers, and ties stay ties. Data around the origin is not
+    moved.
+    """
+    dim = base.shape[1]
+    total, squares = np.zeros(dim), np.zeros(dim)
+    first = base[0].astype(np.float64)  # near the mean, so that the squares are small
+    for low in range(0, len(base), _ITEMS):
+        part = base[low : low + _ITEMS] - first
+        total += part.sum(axis=0)
+        squares += np.einsum("ij,ij->j", part, part)
+    variance = float((squares / len(base) - (total / len(base)) ** 2).max())
+    unit = 2.0 ** np.floor(np.log2(variance) / 2) if variance > 0 else 1.0
+    centre: NDArray[np.float32] = (np.rint((first + total / len(base)) / unit) * unit).astype("f4")
+    return centre
 
 
 def _is_precise(

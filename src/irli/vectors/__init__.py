@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from irli.vectors.index import SearchResult, VectorIndex
     from irli.vectors.parameters import SearchParameters
     from irli.vectors.searcher import Explanation
-    from irli.vectors.tune import TuneResult
+    from irli.vectors.tune_result import TuneResult
 
 __all__ = [
     "AnnBenchmark",
@@ -35,7 +35,7 @@ _HOME = {
     "Explanation": "irli.vectors.searcher",
     "SearchParameters": "irli.vectors.parameters",
     "SearchResult": "irli.vectors.index",
-    "TuneResult": "irli.vectors.tune",
+    "TuneResult": "irli.vectors.tune_result",
     "VectorIndex": "irli.vectors.index",
 }
 

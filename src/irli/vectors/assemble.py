@@ -20,10 +20,12 @@ from irli.vectors.contents import VectorContents, make_layout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.mend import mend_partition
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.tune_result import describe_exact
 
 log = get_logger(__name__)
 
 _CODE_STREAM = 1 << 20  # random stream of the codes; repetitions use their own small numbers
+_K = 10
 _PROBES = 8  # default until the search is tuned
 
 
@@ -91,7 +93,6 @@ def assemble_exact(
     recipe: Recipe,
     *,
     ids: NDArray[np.int64],
-    tuning: HeldOut,
 ) -> VectorContents:
     """Return the contents of an index that compares all items: one bucket, and nothing to route."""
     count, dim = vectors.shape
@@ -110,15 +111,16 @@ def assemble_exact(
         codes=encode_items(vectors, False, 0, offsets, items, np.random.default_rng(0)),
         int8=no_int8_vectors(dim),
     )
+    tuned = describe_exact(layout, k=min(_K, count))
     return VectorContents(
         metric=metric,
         recipe=recipe,
         layout=layout,
         ids=ids,
-        tuning=tuning,
+        tuning=HeldOut(vectors[:0], np.empty(0, dtype=np.int64)),
         history=[],
-        defaults=SearchParameters(exact=True),
-        tuned=None,
+        defaults=tuned.parameters,
+        tuned=tuned,
     )
 
 

@@ -98,6 +98,10 @@ class VectorIndex(SavedIndex):
     array([0, 1, 2, 3, 4])
     """
 
+    defaults: SearchParameters
+    _ids: Ids
+    _tuning: HeldOut
+
     def __init__(self, metric: str = "l2", *, recipe: str | Recipe = AUTO) -> None:
         self.metric = resolve_metric(metric, owner="VectorIndex")
         self.recipe = self._given_recipe = as_recipe(recipe)  # `fit` resolves it for its data
@@ -157,9 +161,7 @@ class VectorIndex(SavedIndex):
         near = None if neighbors is None else _check_neighbors(neighbors, count)
         named = np.arange(count) if ids is None else as_ids(ids, count).copy()
         if recipe.name == "exact":
-            held = HeldOut(vectors[:0], np.empty(0, dtype=np.int64))
-            exact = assemble_exact(vectors, self.metric, recipe, ids=named, tuning=held)
-            return self._set(exact, Searcher(exact.layout))
+            return self._set(assemble_exact(vectors, self.metric, recipe, ids=named))
 
         from irli.learning import learn, load_runs
         from irli.vectors.problem import make_problem
@@ -178,17 +180,15 @@ class VectorIndex(SavedIndex):
         )
         repetitions = learn(problem, recipe, run)
         contents = assemble(vectors, self.metric, recipe, repetitions, ids=named, tuning=tuning)
-        searcher = Searcher(contents.layout)
-        tuned = tune(searcher, tuning, self.metric, _RECALL, _K)
-        contents = dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned)
-        return self._set(contents, searcher)
+        tuned = tune(Searcher(contents.layout), tuning, self.metric, _RECALL, _K)
+        return self._set(dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned))
 
     def _check_scale(self, vectors: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         if self.metric != "cosine":  # any vector can be scaled to unit length
             check_norms(vectors, name, least=_SHORTEST if name == "X" else 0.0)
         return vectors
 
-    def _set(self, contents: VectorContents, searcher: Searcher) -> VectorIndex:
+    def _set(self, contents: VectorContents) -> VectorIndex:
         """Take over the contents in one step: an interrupt leaves the old index or the new one."""
         self.__dict__.update(
             recipe=contents.recipe,
@@ -197,7 +197,7 @@ class VectorIndex(SavedIndex):
             tuned=contents.tuned,
             _tuning=contents.tuning,
             _ids=Ids(contents.ids),
-            _searcher=searcher,
+            _searcher=Searcher(contents.layout),
             _last=None,
         )
         return self
@@ -430,7 +430,7 @@ class VectorIndex(SavedIndex):
         """Return the index that a folder in memory holds."""
         contents = unpack_vectors(folder)
         index = cls(contents.metric, recipe=contents.recipe)
-        return index._set(contents, Searcher(contents.layout))
+        return index._set(contents)
 
 
 def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:

@@ -8,6 +8,9 @@ items also get the bucket that their own query probes first. They are few: 4 % o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,16 +101,13 @@ def _list_missed(
     return np.concatenate(missed), np.concatenate(first)
 
 
-def _rows_at_once(searcher: Searcher) -> int:
-    return max(1, _BLOCK // searcher.layout.bias.size)
-
-
-def _split_rows(searcher: Searcher, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    step = _rows_at_once(searcher)
+def _split_rows(searcher: Searcher, rows: NDArray[Any]) -> list[NDArray[Any]]:
+    step = max(1, _BLOCK // searcher.layout.bias.size)
     return [rows[start : start + step] for start in range(0, len(rows), step)]
 
 
-def _route(searcher, queries):  # type: ignore[no-untyped-def]
+def _route(searcher: Searcher, queries: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+    """Yield the log-probabilities (n, R B) of a few queries at a time."""
     for part in _split_rows(searcher, queries):
         yield searcher.route(part).reshape(len(part), -1)
 

@@ -193,8 +193,8 @@ class SearchParameters:
 
         Examples
         --------
-        >>> points = OperatingPoint(10, 0.1, 40, 0, 5, 1), OperatingPoint(1000, 0.001, 4000, 0, 5, 9)
-        >>> SearchParameters(points=points).at(100).candidates
+        >>> ten, many = OperatingPoint(10, 0.1, 40, 0, 5, 1), OperatingPoint(1000, 0.1, 4000, 0, 5, 9)
+        >>> SearchParameters(points=(ten, many)).at(100).candidates
         400
         """
         if not self.points:

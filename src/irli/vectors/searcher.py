@@ -140,7 +140,7 @@ class Searcher:
     def measure(
         self, queries: NDArray[np.float32], plan: SearchPlan, threads: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return kernel distances and rows (n, k), and the work (n, 5) of each query: see `WORK`."""
+        """Return kernel distances and rows (n, k), and the work (n, 5) of each query (`WORK`)."""
         work = np.empty((len(queries), len(WORK)), dtype=np.int64)
         return *self._search(queries, plan, None, None, PLAIN, threads, work), work
 

@@ -21,8 +21,8 @@ from irli.engine.exact import exact_neighbors
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.searcher import Searcher
-from irli.vectors.tune_result import TuneResult
-from irli.vectors.work import count_exact_work, count_work
+from irli.vectors.tune_result import TuneResult, describe_exact
+from irli.vectors.work import count_work
 
 log = get_logger(__name__)
 
@@ -51,18 +51,18 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     items = len(searcher.layout.vectors)
     k = min(k, items)
     if searcher.layout.bias.size == 1:  # one bucket: all items are compared
-        work = count_exact_work(searcher.layout, items)
-        return TuneResult(SearchParameters(exact=True), k, 1.0, 1.0, items, work, True)
+        return describe_exact(searcher.layout, k)
     others = {min(each, items) for each in _KS} - {k}
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
     trial = trials[0]
-    best = _let_items_find_themselves(trial, _choose_family(trial, recall))
+    best = _choose_family(trial, recall)
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
     parameters = dataclasses.replace(
         best.parameters, points=_make_monotone(points), far=_find_far(trial)
     )
-    seen = trial.measure(best.parameters)
-    self_hits = trial.self_hits(best.parameters)
+    parameters = _let_items_find_themselves(trial, parameters)
+    seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
+    self_hits = trial.self_hits(parameters)
     reached = seen.recall >= recall and self_hits >= _SELF_HITS
     result = TuneResult(parameters, k, seen.recall, self_hits, seen.scanned, seen.work, reached)
     _report(result, recall, items)
@@ -226,19 +226,22 @@ def _describe(
     return _Found(dial, factor, parameters, point, reached)
 
 
-def _let_items_find_themselves(trial: Trial, best: _Found) -> _Found:
-    """Turn the dial further until nearly all items find themselves."""
-    dial, parameters = best.dial, best.parameters
-    while trial.self_hits(parameters) < _SELF_HITS and dial < 1:
-        dial = min(1.0, dial + 1 / (2 * _STRIDES))
-        parameters = _by_threshold(parameters.candidates, parameters.score, dial)
-    return _describe(trial, dial, best.factor, parameters, best.reached)
+def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
+    """Lower the threshold for one item until nearly all items find themselves."""
+    while trial.self_hits(parameters) < _SELF_HITS:
+        first, *others = parameters.points
+        if first.threshold == 0.0:
+            break
+        lower = first.threshold / 2 if first.threshold > _LEAST else 0.0
+        points = _make_monotone([first._replace(threshold=lower), *others])
+        parameters = dataclasses.replace(parameters, points=points)
+    return parameters.at(trial.k)
 
 
 def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
     """Return the points by k. More items never have a higher threshold or fewer candidates."""
     rising: list[OperatingPoint] = []
-    for point in sorted(points):
+    for point in sorted(points, key=lambda each: each.k):
         if rising and point.threshold > rising[-1].threshold:
             point = point._replace(threshold=rising[-1].threshold)
         if rising and point.candidates is not None and rising[-1].candidates is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from irli.base.checks import check_bool, check_float, check_int
+from irli.engine.vector_layout import VectorLayout
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.work import count_exact_work
 
 
 class TuneResult(NamedTuple):
@@ -51,3 +53,10 @@ class TuneResult(NamedTuple):
             **{name: check_float(name, values[name], at_least=0.0) for name in ("scanned", "work")},
             reached=check_bool("reached", values["reached"]),
         )
+
+
+def describe_exact(layout: VectorLayout, k: int) -> TuneResult:
+    """Return the result for an index that compares all items."""
+    items = len(layout.vectors)
+    work = count_exact_work(layout, items)
+    return TuneResult(SearchParameters(exact=True), k, 1.0, 1.0, float(items), work, reached=True)

@@ -44,7 +44,7 @@ def count_work(
 
 def count_exact_work(layout: VectorLayout, items: int) -> float:
     """Return the nanoseconds of a query that is compared with so many items."""
-    count, dim = layout.vectors.shape
+    count, dim = int(layout.vectors.shape[0]), int(layout.vectors.shape[1])
     if items == count:
         return items * (_ROW + _STREAMED * dim)
     miss = _MISS if layout.vectors.nbytes > _CACHE else 0.0
