@@ -15,7 +15,7 @@ SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
-_MOST = 2**30  # buckets
+_MOST = 2**26  # buckets
 _EXTRA = 2.0  # a strange query probes this many times as many buckets besides
 
 
@@ -193,9 +193,9 @@ class SearchParameters:
 
         Examples
         --------
-        >>> ten, many = OperatingPoint(10, 0.1, 40, 0, 5, 1), OperatingPoint(1000, 0.1, 4000, 0, 5, 9)
-        >>> SearchParameters(points=(ten, many)).at(100).candidates
-        400
+        >>> few, many = OperatingPoint(10, 0.1, 40, 0, 5, 1), OperatingPoint(90, 0.1, 360, 0, 5, 9)
+        >>> SearchParameters(points=(few, many)).at(30).candidates
+        120
         """
         if not self.points:
             return self
@@ -204,7 +204,7 @@ class SearchParameters:
             self,
             threshold=math.exp(threshold),
             candidates=None if math.isinf(candidates) else max(1, math.ceil(candidates)),
-            centroids=math.ceil(self._centroids_at(k)),
+            centroids=round(self._centroids_at(k)),
         )
 
     def work_at(self, k: float) -> float:
@@ -217,7 +217,9 @@ class SearchParameters:
         threshold = chosen.threshold or 0.0
         candidates = max(chosen.candidates, k) if chosen.candidates else 0
         score = SCORES.index(self.score)
-        if score == CODES:
+        if score == CODES and self.points and not candidates:
+            score = LOG_PROBABILITY  # all items found are compared
+        elif score == CODES:
             candidates = candidates or _CANDIDATES_PER_RESULT * k
             if candidates > MOST_CANDIDATES:  # beyond this, codes cost more than they save
                 score = LOG_PROBABILITY
@@ -256,7 +258,7 @@ class SearchParameters:
         pair = points[max(0, first - 1)], points[first]
         low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
         if name == "centroids":
-            low, high = max(low, 0.5), max(high, 0.5)  # rounded to none, and has a logarithm
+            low, high = max(low, 0.25), max(high, 0.25)  # rounded to none, and has a logarithm
         if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
             return float(low)
         if not (0 < low < math.inf and 0 < high < math.inf):
