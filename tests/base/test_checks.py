@@ -195,7 +195,9 @@ def _malformed() -> sp.csr_array:
         ([[0, 1], [1, -2]], "Got -2 in row 1"),
         ([[0], [1], [2]], r"shape \(2, j\).*Got shape \(3, 1\)"),
         ([0, 1], r"Got shape \(2,\)"),
-        ([[0.0, 1.0], [0.0, 1.0]], "dtype float64"),
+        ([[0.0, 1.0], [0.0, 1.0]], r"shape \(2, 3\).*Got shape \(2, 2\)"),
+        ([[1, 0, 1], [0, 1, 0]], "item rows.*Got 1 twice in row 0 instead"),
+        ([[1j, 0, 0], [0, 0, 0]], "Got dtype complex128"),
         ([[0, 1], [1]], "'relevance' parameter must"),
     ],
 )
@@ -302,6 +304,44 @@ def test_labels_are_ones(make: Any) -> None:
     np.testing.assert_array_equal(labels.toarray(), [[0, 1, 1], [0, 0, 0]])
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8"])
+def test_integers_are_label_numbers(dtype: str) -> None:
+    numbers = np.array([[2, 0], [1, 4]], dtype=dtype)
+    right = [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1]]
+    np.testing.assert_array_equal(as_labels(numbers, rows=2).toarray(), right)
+    np.testing.assert_array_equal(as_relevance(numbers, 2, 5).toarray(), right)
+    assert as_labels(numbers, rows=2, least=9).shape == (2, 9)
+
+
+def test_padding_tells_numbers_from_a_matrix() -> None:
+    for numbers in ([[0, -1], [1, -1]], [[1, 1, -1], [0, 1, 0]]):
+        right = np.zeros((2, 2))
+        for row, named in enumerate(numbers):
+            right[row, [number for number in named if number >= 0]] = 1
+        np.testing.assert_array_equal(as_labels(numbers, rows=2).toarray(), right)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2", "f4", "f8"])
+def test_bools_and_floats_are_a_matrix(dtype: str) -> None:
+    matrix = np.array([[1, 0, 1], [0, 1, 0]], dtype=dtype)
+    np.testing.assert_array_equal(as_labels(matrix, rows=2).toarray(), matrix)
+    np.testing.assert_array_equal(as_relevance(matrix, 2, 3).toarray(), matrix)
+
+
+def test_item_rows_that_cannot_be_a_matrix() -> None:
+    """With fewer columns than items, zeros and ones can only be item rows, named once or twice."""
+    relevance = as_relevance([[1, 1], [0, 1]], 2, 3)
+    np.testing.assert_array_equal(relevance.toarray(), [[0, 1, 0], [1, 1, 0]])
+
+
+def test_label_numbers_beyond_float32() -> None:
+    """From 2**24 on, float32 cannot tell neighbouring numbers apart."""
+    numbers = 2**24 + np.arange(4).reshape(2, 2)
+    labels = as_labels(numbers, rows=2)
+    assert labels.shape == (2, 2**24 + 4)
+    assert labels.indices.tolist() == numbers.ravel().tolist()
+
+
 def test_labels_are_copied() -> None:
     given = sp.csr_array(np.array([[0, 2.0]], dtype=np.float32))
     as_labels(given, rows=1)
@@ -315,8 +355,15 @@ def test_labels_are_copied() -> None:
         (sp.csr_array([[1.0], [-1.0]]), "zeros and positive numbers.*Got -1.0 in row 1"),
         (sp.csr_array([[1.0], [np.nan]]), "Got nan in row 1"),
         (sp.csr_array((2, 3)), "at least one row. Got none at all"),
-        ([0, 1], r"Got list of shape \(2,\)"),
-        ([["a"], ["b"]], "'Y' parameter must be a sparse array"),
+        ([0, 1], r"Got list of dtype int64 and shape \(2,\)"),
+        ([["a"], ["b"]], "'Y' parameter must be a matrix.* Got list of dtype <U1"),
+        ([[0, 1, 0], [1, 0, 0]], "label numbers.* Got 0 twice in row 0"),
+        ([[3, 0, 0], [0, 0, 1]], "label numbers.* Got 0 twice in row 0"),  # counts
+        ([[0, 1], [1, 0]], "Got nothing but 0 and 1"),
+        ([[0], [1]], "Got nothing but 0 and 1"),
+        ([[5, -2], [1, -1]], "padding. Got -2 in row 0"),
+        ([[2**31], [5]], "label numbers in the range .* Got 2147483648 in row 0"),
+        ([[-1, -1], [-1, -1]], "at least one row. Got none at all"),
         ([[1], [1, 2]], "'Y' parameter must be something that numpy"),
     ],
 )
