@@ -16,9 +16,10 @@ from irli.base.checks import (
     check_choice,
     check_float,
     check_int,
+    check_k,
     check_keywords,
 )
-from irli.base.sparse import as_labels, as_relevance, as_rows
+from irli.base.sparse import as_labels, as_query_rows, as_relevance, as_rows
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
 
@@ -273,7 +274,8 @@ def test_the_ends_of_rows_are_checked(ends: list[int]) -> None:
 
 
 def test_dense_rows() -> None:
-    assert as_rows(np.ones(3)).shape == (1, 3)
+    assert as_rows(np.ones((1, 3))).shape == (1, 3)
+    assert as_query_rows(np.ones(3), 3)[0].shape == (1, 3)
     assert as_rows([[1, 2], [3, 4]]).dtype == np.float32
 
 
@@ -370,6 +372,24 @@ def test_labels_are_copied() -> None:
 def test_labels_that_are_wrong(y: Any, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         as_labels(y, rows=2)
+
+
+@pytest.mark.parametrize("change", ["requires_grad_", "bfloat16"])
+def test_tensors_that_numpy_cannot_read(change: str) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = getattr(torch.ones(2, 3), change)()
+    for call in (lambda: as_vectors(tensor, "X"), lambda: as_queries(tensor, 3)):
+        with pytest.raises(InvalidParameter, match=r"Got Tensor .* x\.detach\(\)\.cpu\(\)"):
+            call()
+    assert as_vectors(tensor.detach().cpu().float().numpy(), "X").shape == (2, 3)
+
+
+def test_check_k() -> None:
+    assert [check_k(k, 10, owner="search") for k in (1, 10, 11, 65_536)] == [1, 10, 11, 65_536]
+    assert check_k(np.int64(100_000), 100_000, owner="search") == 100_000
+    for k, count in ((0, 10), (True, 10), (1.0, 10), (65_537, 10), (10**9, 100_000)):
+        with pytest.raises(InvalidParameter, match=r"'k' parameter of search .* Got"):
+            check_k(k, count, owner="search")
 
 
 def test_check_int() -> None:

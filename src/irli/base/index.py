@@ -1,12 +1,14 @@
-"""The base classes of all indexes: truth value, length, and loading from a folder."""
+"""The base classes of all indexes: truth value, length, settings, and loading from a folder."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
+from irli.base.checks import suggest
 from irli.base.folder import Folder, read_folder
 from irli.base.types import StrPath
+from irli.errors import InvalidParameter
 
 I = TypeVar("I", bound="SavedIndex")  # noqa: E741
 
@@ -20,6 +22,37 @@ class Index(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of items or labels."""
+
+
+class Configured:
+    """Read and change the arguments of a constructor, as scikit-learn does.
+
+    So `sklearn.base.clone` makes an index with the same arguments that has learned nothing. The
+    constructor of a subclass keeps its arguments in `_given`, exactly as they were given.
+    """
+
+    _given: dict[str, Any]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor. `deep` is there for scikit-learn."""
+        return dict(self._given)
+
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments of the constructor for the next `fit`. What was learned stays.
+
+        Examples
+        --------
+        >>> import irli
+        >>> irli.LabelIndex().set_params(ranker=False).get_params()
+        {'recipe': 'labels', 'ranker': False}
+        """
+        for name in params:
+            if name not in self._given:
+                words = list(self._given)
+                advice = suggest(name, words, otherwise=f"It has: {', '.join(words)}.")
+                raise InvalidParameter(f"{type(self).__name__} has no parameter '{name}'. {advice}")
+        self._given = type(self)(**self._given | params)._given  # the constructor checks them
+        return self
 
 
 class SavedIndex(Index):

@@ -65,7 +65,7 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
 
     Parameters
     ----------
-    x : array_like or sparse array of shape (n, d), or (d,) for a single dense row
+    x : array_like or sparse array of shape (n, d)
     dim : int, optional
         The number of features that `x` must have.
 
@@ -83,7 +83,6 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
     if plain and _native.are_ordered_rows(x.indptr, x.indices, x.data, x.shape[1]):
         return cast("Sparse", x)
     if not sp.issparse(x):
-        x = np.atleast_2d(x) if isinstance(x, np.ndarray) and x.ndim == 1 else x
         dense = as_vectors(x, "X")
         _check_width(dense.shape[1], dim)
         return dense
@@ -102,6 +101,25 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
             f"Got {value} in row {row} instead. Drop or repair such rows."
         )
     return rows
+
+
+def as_query_rows(x: Any, dim: int) -> tuple[Rows, bool]:
+    """Return rows to predict as `as_rows` does, and whether it was a single row of shape (d,).
+
+    There may be no rows at all, in an array of shape (0, dim).
+
+    Examples
+    --------
+    >>> as_query_rows([1, 2], dim=2)
+    (array([[1., 2.]], dtype=float32), True)
+    """
+    given: Any = x if sp.issparse(x) else as_array(x, "X")
+    if given.ndim == 1:
+        return as_rows(given.reshape(1, -1), dim), True
+    if given.ndim == 2 and given.shape[0] == 0:
+        _check_width(given.shape[1], dim)
+        return np.empty((0, dim), dtype=np.float32), False
+    return as_rows(given, dim), False
 
 
 def as_labels(y: Any, rows: int, least: int = 0) -> Sparse:
