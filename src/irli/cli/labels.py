@@ -54,7 +54,7 @@ Probes = Annotated[int | None, Option(help="Buckets to probe per repetition.")]
 Candidates = Annotated[int | None, Option(help="Labels to rerank.")]
 Score = Annotated[
     str | None,
-    Option(help="How labels are scored: votes, probability, logit or log-probability."),
+    Option(help="How found labels are scored: votes, probability, logit or log-probability."),
 ]
 NoRanker = Annotated[bool, Option("--no-ranker", help="Do not rerank.")]
 

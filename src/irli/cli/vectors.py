@@ -133,7 +133,7 @@ def search(
     candidates: Annotated[int | None, Option(help="Items to compute exact distances for.")] = None,
     score: Annotated[
         str | None,
-        Option(help="How candidates are chosen: votes, probability, log-probability or codes."),
+        Option(help="How candidates are chosen: codes, votes, probability or log-probability."),
     ] = None,
     filter: Annotated[Path | None, Option(help="Allowed ids, or a mask, .npy.")] = None,
     deny: Annotated[Path | None, Option(help="Ids to exclude, .npy.")] = None,
