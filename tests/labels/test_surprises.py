@@ -257,6 +257,19 @@ def test_clones_of_scikit_learn(recipe: Any) -> None:
         len(base.clone(LabelIndex(RECIPE).fit(X, Y, threads=1)))
 
 
+def test_pipelines_of_scikit_learn() -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer
+
+    pipeline = clone(make_pipeline(Normalizer(), LabelIndex(RECIPE)))
+    assert not pipeline.__sklearn_is_fitted__()
+    pipeline.set_params(labelindex__ranker=True).fit(X, numbers_of(Y))
+    assert pipeline.__sklearn_is_fitted__()
+    assert pipeline.predict(X[:5], k=3).labels.shape == (5, 3)
+
+
 def test_properties(index: LabelIndex) -> None:
     assert index.dim == X.shape[1]
     assert index.dtype == np.float32

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from irli.base.checks import suggest
 from irli.base.folder import Folder, read_folder
 from irli.base.types import StrPath
-from irli.errors import InvalidParameter
+from irli.errors import InvalidParameter, NotFitted
 
 I = TypeVar("I", bound="SavedIndex")  # noqa: E741
 
@@ -24,11 +24,12 @@ class Index(ABC):
         """Return the number of items or labels."""
 
 
-class Configured:
-    """Read and change the arguments of a constructor, as scikit-learn does.
+class Configured(Index):
+    """An index whose arguments can be read and changed in scikit-learn's way.
 
-    So `sklearn.base.clone` makes an index with the same arguments that has learned nothing. The
-    constructor of a subclass keeps its arguments in `_given`, exactly as they were given.
+    So `sklearn.base.clone` makes an index with the same arguments that has learned nothing, and an
+    index can be the last step of a pipeline. The constructor of a subclass keeps its arguments in
+    `_given`, exactly as they were given.
     """
 
     _given: dict[str, Any]
@@ -53,6 +54,18 @@ class Configured:
                 raise InvalidParameter(f"{type(self).__name__} has no parameter '{name}'. {advice}")
         self._given = type(self)(**self._given | params)._given  # the constructor checks them
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags  # only scikit-learn calls this
+
+        target = TargetTags(required=False, multi_output=True)
+        return Tags(estimator_type=None, target_tags=target, input_tags=InputTags(sparse=True))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        try:
+            return len(self) >= 0
+        except NotFitted:
+            return False
 
 
 class SavedIndex(Index):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
 from irli.base.checks import check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
-from irli.base.index import Configured, Index
+from irli.base.index import Configured
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_query_rows, as_rows
 from irli.base.types import StrPath
@@ -50,7 +50,7 @@ class _Opened(NamedTuple):
     names: Names | None
 
 
-class ShardedLabelIndex(Index, Configured):
+class ShardedLabelIndex(Configured):
     """A label index in P shards, with the methods of `LabelIndex` for learning and predicting.
 
     Parameters
