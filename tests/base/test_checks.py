@@ -197,7 +197,7 @@ def _malformed() -> sp.csr_array:
         ([[0], [1], [2]], r"shape \(2, j\).*Got shape \(3, 1\)"),
         ([0, 1], r"Got shape \(2,\)"),
         ([[0.0, 1.0], [0.0, 1.0]], r"shape \(2, 3\).*Got shape \(2, 2\)"),
-        ([[1, 0, 1], [0, 1, 0]], "item rows.*Got 1 twice in row 0 instead"),
+        ([[1, 0, 1], [0, 1, 0]], "item rows.*Got 0 twice in row 1 instead"),
         ([[1j, 0, 0], [0, 0, 0]], "Got dtype complex128"),
         ([[0, 1], [1]], "'relevance' parameter must"),
     ],
@@ -316,8 +316,8 @@ def test_integers_are_label_numbers(dtype: str) -> None:
 
 
 def test_padding_tells_numbers_from_a_matrix() -> None:
-    for numbers in ([[0, -1], [1, -1]], [[1, 1, -1], [0, 1, 0]]):
-        right = np.zeros((2, 2))
+    for numbers in ([[0, -1], [1, -1]], [[1, 1, -1], [0, 1, 0]], [[3, 3], [0, 2]]):
+        right = np.zeros((2, np.max(numbers) + 1))
         for row, named in enumerate(numbers):
             right[row, [number for number in named if number >= 0]] = 1
         np.testing.assert_array_equal(as_labels(numbers, rows=2).toarray(), right)
@@ -360,7 +360,8 @@ def test_labels_are_copied() -> None:
         ([0, 1], r"Got list of dtype int64 and shape \(2,\)"),
         ([["a"], ["b"]], "'Y' parameter must be a matrix.* Got list of dtype <U1"),
         ([[0, 1, 0], [1, 0, 0]], "label numbers.* Got 0 twice in row 0"),
-        ([[3, 0, 0], [0, 0, 1]], "label numbers.* Got 0 twice in row 0"),  # counts
+        ([[3, 2, 1], [0, 0, 1]], "label numbers.* Got 0 twice in row 1"),  # counts
+        ([[1, 1, 0], [1, 1, 1]], "Got nothing but 0 and 1"),
         ([[0, 1], [1, 0]], "Got nothing but 0 and 1"),
         ([[0], [1]], "Got nothing but 0 and 1"),
         ([[5, -2], [1, -1]], "padding. Got -2 in row 0"),

@@ -289,3 +289,6 @@ def test_html(index: LabelIndex, pets: LabelIndex) -> None:
     assert f"{LABELS} without names" in text
     assert "<svg" in text
     assert "not fitted" in LabelIndex()._repr_html_()
+    sharded = ShardedLabelIndex(RECIPE, shards=2)
+    assert "not fitted" in sharded._repr_html_()
+    assert f"{LABELS} without names" in sharded.fit(X, Y, threads=1)._repr_html_()

@@ -177,9 +177,9 @@ def as_label_matrix(y: Any, name: str, least: int = 0) -> Any:
            [0., 1., 0.]], dtype=float32)
     >>> as_label_matrix([[1, 0, 1], [0, 1, 0]], "Y")
     Traceback (most recent call last):
-    irli.errors.InvalidParameter: The 'Y' parameter must hold label numbers if it holds integers,
-    none twice in a row. Got 1 twice in row 0 instead, as in a matrix of zeros and ones. Pass such a
-    matrix as bool, float or sparse: y.astype(bool). Pad short rows of numbers with -1.
+    irli.errors.InvalidParameter: The 'Y' parameter must hold label numbers if it holds integers.
+    Got 0 twice in row 1 instead, as in a matrix of zeros and ones. Pass a matrix as y.astype(bool),
+    and numbers with one more column of -1.
     """
     if sp.issparse(y):
         return y
@@ -232,30 +232,23 @@ def _numbers_to_csr(numbers: NDArray[Any], width: int) -> Sparse:
 def _refuse_indicator(numbers: NDArray[Any], name: str, what: str) -> None:
     """Raise if integers (n, j), meant to be numbers, look like a matrix of zeros and ones.
 
-    Padding shows that they are numbers. Without it, a matrix repeats its zeros, or is too narrow to
-    tell.
+    Padding shows that they are numbers. Without it, a matrix repeats 0 in a row, or is too narrow
+    or too full to tell.
     """
     if numbers.size == 0 or (numbers == -1).any():
         return
-    advice = (
-        "Pass such a matrix as bool, float or sparse: y.astype(bool). "
-        "Pad short rows of numbers with -1."
-    )
-    order = np.sort(numbers, axis=1)
-    again = order[:, 1:] == order[:, :-1]
+    again = (numbers == 0).sum(axis=1) > 1
     if again.any():
-        row, column = np.argwhere(again)[0]
-        raise InvalidParameter(
-            f"The '{name}' parameter must hold {what} if it holds integers, none twice in a row. "
-            f"Got {order[row, column]} twice in row {row} instead, as in a matrix of zeros and "
-            f"ones. {advice}"
-        )
-    if numbers.max() <= 1:
-        raise InvalidParameter(
-            f"The '{name}' parameter must hold {what} if it holds integers. "
-            "Got nothing but 0 and 1 instead, which may also be a matrix of zeros and ones. "
-            "Pass a matrix as y.astype(bool), and numbers with one more column of -1."
-        )
+        got = f"0 twice in row {int(np.argmax(again))} instead, as in"
+    elif numbers.max() <= 1:
+        got = "nothing but 0 and 1 instead, which may also be"
+    else:
+        return
+    raise InvalidParameter(
+        f"The '{name}' parameter must hold {what} if it holds integers. "
+        f"Got {got} a matrix of zeros and ones. "
+        "Pass a matrix as y.astype(bool), and numbers with one more column of -1."
+    )
 
 
 def _as_matrix(array: NDArray[Any], name: str) -> Any:

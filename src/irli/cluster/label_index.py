@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
 from irli.base.checks import check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
+from irli.base.html import render_html
 from irli.base.index import Configured
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_query_rows, as_rows
@@ -164,6 +165,19 @@ class ShardedLabelIndex(Configured):
     def __repr__(self) -> str:
         state = "not fitted" if self._opened is None else f"{len(self)} labels"
         return f"ShardedLabelIndex(recipe={self.recipe.name!r}, {self.shards} shards, {state})"
+
+    def _repr_html_(self) -> str:
+        if self._opened is None:
+            return render_html("ShardedLabelIndex", self._given | {"state": "not fitted"})
+        stats = self.stats()
+        facts = {
+            "labels": f"{len(self):,} {'with' if stats['names'] else 'without'} names",
+            "rows": f"{stats['rows']:,} rows, {self.dim:,} features",
+            "shards": f"{self.shards}, with {stats['buckets']:,} buckets in all",
+            "recipe": self.recipe.name,
+            "memory": f"{stats['bytes'] / 1e6:,.1f} MB",
+        }
+        return render_html("ShardedLabelIndex", facts)
 
     @property
     def recipe(self) -> Recipe:
