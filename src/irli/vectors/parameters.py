@@ -225,7 +225,8 @@ class SearchParameters:
 
         Examples
         --------
-        >>> few, many = OperatingPoint(10, 0.1, 40, 0, 0, 5, 1), OperatingPoint(90, 0.1, 360, 0, 0, 5, 9)
+        >>> few = OperatingPoint(10, 0.1, candidates=40, centroids=0, unsure=0, more=5, work=1)
+        >>> many = few._replace(k=90, candidates=360)
         >>> SearchParameters(points=(few, many)).at(30).candidates
         120
         """
