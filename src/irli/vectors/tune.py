@@ -21,6 +21,7 @@ from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import VectorLayout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import OperatingPoint, SearchParameters
+from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
 from irli.vectors.work import count_centroid_work, count_work
@@ -39,7 +40,7 @@ _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
-_STRANGE = 3.8  # times the work of the others that a strange query may take
+_STRANGE = 4.4  # times the work of the others that a strange query may take
 _FAR = 0.995  # a query that is farther from all items than this share of the others is strange
 _ROUTED = 64  # queries routed at a time
 _TINY = 5e-324  # stands for a threshold of 0
@@ -56,6 +57,8 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     k = min(k, items)
     if searcher.layout.bias.size == 1:  # one bucket: all items are compared
         return describe_exact(searcher.layout, k)
+    if held.by_relevance:
+        return tune_by_relevance(searcher, held, recall, k)
     others = {min(each, items) for each in _KS} - {k}
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
     trial = trials[0]
@@ -240,7 +243,7 @@ def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measur
     again += count_centroid_work(layout) - count_work(layout, 0, 0, 0, codes)
     bucket = count_work(layout, 1, load, 0 if codes else load, codes)
     bucket -= count_work(layout, 0, 0, 0, codes)
-    return max(1, round(((_STRANGE - 1) * seen.work - again) / bucket))
+    return max(1, int(((_STRANGE - 1) * seen.work - again) / bucket))
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
