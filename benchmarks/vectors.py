@@ -1,6 +1,7 @@
 """Vector search: python benchmarks/vectors.py NAME...
 
     compare      recall10@10 against queries per second, beside other libraries
+    others       the same on data sets made from packages, which nothing was chosen on
     report       only the tables and plots of what `compare` has measured so far
     work         work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
     threads      what a second thread gains
@@ -16,13 +17,14 @@ environment of their own: `make vector-peers`. Those that are not installed are 
 from __future__ import annotations
 
 from bench.commands import make_parser, run
-from bench.vectors.compare import ALL, compare, report
+from bench.vectors.compare import ALL, compare, others, report
 from bench.vectors.serving import concurrent, latency, scale
 from bench.vectors.threads import threads
 from bench.vectors.work import work
 
 BENCHMARKS = {
     "compare": compare,
+    "others": others,
     "report": report,
     "work": work,
     "threads": threads,

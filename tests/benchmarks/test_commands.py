@@ -29,6 +29,7 @@ for package in ("faiss", "h5py", "matplotlib", "psutil", "torch"):
 COMMANDS = {
     "vectors": [
         "compare",
+        "others",
         "report",
         "work",
         "threads",
@@ -118,6 +119,13 @@ def test_compare_and_report(run: Runner, results: Path, monkeypatch: pytest.Monk
     assert "built in" not in printed
     assert "(rough" not in printed
     assert "FAISS IVFFlat" in printed
+
+
+def test_others(run: Runner, results: Path) -> None:
+    printed = run("vectors", "others")
+    [row] = [cells for cells in read_rows(printed) if cells[0] == "products, test, 1 thread(s)"][:1]
+    assert float(row[1]) > 0.5  # recall, by inner product, of the index as fit leaves it
+    assert (results / "vectors" / "others" / "report.json").exists()
 
 
 def test_work(run: Runner) -> None:

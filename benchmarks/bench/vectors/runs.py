@@ -34,7 +34,7 @@ GAIN = 0.002  # of recall that more exact distances must bring
 
 def make_method(job: Job) -> Method:
     """Return the method that a job names."""
-    metric = json.loads((data_folder(job) / "about.json").read_text())["metric"]
+    metric = json.loads((data_folder(job) / "set.json").read_text())["metric"]
     if job.method in OURS:
         from bench.vectors.ours import Irli
 
@@ -100,12 +100,14 @@ def time_best(job: Job) -> dict[str, Any]:
     tried = json.loads(replace(job, stage="rough").file.read_text())["points"]
     chosen = [point["setting"] for point in worth_timing(tried, "qps", job.settings)]
     points = time_settings(method, chosen, queries, truth, job)
-    tuned = []
+    tuned, default = [], []
     if job.method in OURS:
+        default = time_settings(method, [{}], queries, truth, job)  # as `fit` left the index
         tuned = [time_tuned(method, target, queries, truth, job) for target in TARGETS]
     return {
         "points": points,
         "tuned": tuned,
+        "default": default,
         "machine_speed": [speed, measure_machine()],
         "finished": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
