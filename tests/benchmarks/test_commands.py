@@ -30,6 +30,7 @@ COMMANDS = {
     "vectors": [
         "compare",
         "others",
+        "filters",
         "report",
         "work",
         "threads",
@@ -126,6 +127,18 @@ def test_others(run: Runner, results: Path) -> None:
     [row] = [cells for cells in read_rows(printed) if cells[0] == "products, test, 1 thread(s)"][:1]
     assert float(row[1]) > 0.5  # recall, by inner product, of the index as fit leaves it
     assert (results / "vectors" / "others" / "report.json").exists()
+
+
+def test_filters(run: Runner, results: Path) -> None:
+    rows = read_rows(run("vectors", "filters"))
+    shares = ["50 %", "10 %", "1 %", "0.1 %"]
+    assert [cells[1] for cells in rows if cells[0] == "far"] == 2 * shares  # batch and single
+    for cells in rows:
+        if cells[1] in shares:
+            _, ivf, exact = (float(cell.split(":")[0]) for cell in cells[2:5])
+            assert ivf > 0.8  # tuned to .95 on 33 other queries
+            assert exact > 0.999
+    assert (results / "vectors" / "filters.json").exists()
 
 
 def test_work(run: Runner) -> None:

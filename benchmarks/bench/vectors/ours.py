@@ -63,3 +63,20 @@ class Irli(Method):
             "exact": float(told.candidates.mean()),
             "router_multiplications": told.router_multiplications,
         }
+
+
+class FilteredIrli(Irli):
+    """The index as `fit` left it, with a boolean array as the filter."""
+
+    def restrict(self, allowed: np.ndarray) -> None:
+        """Search only among the allowed items (N,)."""
+        self._allowed = allowed
+
+    def sweep(self) -> Iterator[list[Setting]]:
+        yield [{}]
+
+    def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
+        return self.index.search(queries, k, filter=self._allowed, threads=1).ids
+
+    def single(self, query: np.ndarray, k: int) -> np.ndarray:
+        return self.index.search(query, k, filter=self._allowed, threads=1).ids

@@ -53,6 +53,13 @@ class Faiss(Method):
         return self.index.search(query, k)[1][0]
 
 
+class FaissFlat(Faiss):
+    """All items compared."""
+
+    def sweep(self) -> Iterator[list[Setting]]:
+        yield [{}]
+
+
 class FaissIVF(Faiss):
     """Inverted lists: flat, or with 4-bit codes and exact refinement."""
 
@@ -304,6 +311,7 @@ class Lorann(Method):
 METHODS: dict[str, Callable[..., Method]] = {
     "scann": Scann,
     "faiss-ivfpqfs": FaissIVF,
+    "faiss-flat": FaissFlat,
     "faiss-hnsw": FaissHNSW,
     "lorann": Lorann,
     "hnswlib": Hnswlib,

@@ -22,6 +22,8 @@ import numpy as np
 
 from bench.common import read_memory
 from bench.vectors.curves import TARGETS, K, recall_at, worth_timing
+from bench.vectors.filtered import METHODS as FILTERED
+from bench.vectors.filtered import measure_filters
 from bench.vectors.jobs import OURS, Job
 from bench.vectors.methods import Method, Setting
 
@@ -240,7 +242,20 @@ def measure_machine() -> float:
     return best
 
 
-STAGES = {"build": build, "rough": try_all, "timed": time_best}
+def try_filters(job: Job) -> dict[str, Any]:
+    """Search with filters: choose a setting for each, and time it."""
+    metric = json.loads((data_folder(job) / "set.json").read_text())["metric"]
+    if job.method in OURS:
+        from bench.vectors.ours import FilteredIrli
+
+        method: Any = FilteredIrli(metric)
+    else:
+        method = FILTERED[job.method](metric, **job.build)
+    method.load(job.index)
+    return {"cases": measure_filters(method, data_folder(job), job.repeats)}
+
+
+STAGES = {"build": build, "rough": try_all, "timed": time_best, "filtered": try_filters}
 
 
 def main() -> None:
