@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shapes import SHAPES, make_shape, make_strange_queries
+from bench.guarantees.shapes import SHAPES, make_shape, make_strange_queries
 
 
 @pytest.mark.parametrize("name", SHAPES)
