@@ -454,7 +454,7 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
     collect(layout, plan, wanted_for(plan, counts.strange), filter, probed, scratch);
     counts.level = level;
-    if (probed == all || missing >= layout.buckets) return;
+    if (probed == all || missing >= layout.buckets || !plan.fill) return;
     const double needed = filter && plan.levels ? needed_level(counts) : 0;
     const bool enough = counts.found >= plan.k;
     if (enough && needed <= level + kEnough) return;
