@@ -24,7 +24,7 @@ from irli.engine.vector_layout import (
     VectorLayout,
     check_layout,
 )
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.tune_result import TuneResult
 
@@ -77,6 +77,8 @@ def pack_vectors(contents: VectorContents) -> Folder:
         "tuning_queries": contents.tuning.queries,
         "tuning_rows": contents.tuning.rows,
     }
+    if contents.tuning.by_relevance:
+        arrays["tuning_relevant"] = contents.tuning.relevant
     if len(layout.int8.bytes):
         arrays |= {f"int8_{name}": value for name, value in layout.int8._asdict().items()}
     if len(layout.centroids.centre):
@@ -105,7 +107,9 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             recipe=Recipe(**meta["recipe"]),
             layout=_unpack_layout(arrays, folder.tensors, meta),
             ids=arrays["ids"],
-            tuning=HeldOut(arrays["tuning_queries"], arrays["tuning_rows"]),
+            tuning=hold_out(
+                arrays["tuning_queries"], arrays["tuning_rows"], arrays.get("tuning_relevant")
+            ),
             history=meta["history"],
             defaults=SearchParameters.from_json(meta["defaults"]),
             tuned=TuneResult.from_json(meta["tuned"]) if meta.get("tuned") else None,
@@ -115,6 +119,8 @@ def unpack_vectors(folder: Folder) -> VectorContents:
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
         check_array("tuning_rows", contents.tuning.rows, np.int64, held)
         check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
+        check_array("tuning_relevant", contents.tuning.relevant, np.int64, held, None)
+        check_range("tuning_relevant", contents.tuning.relevant, -1, items - 1)
         return contents
 
 

@@ -29,7 +29,7 @@ from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import CODES, LEVELS, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameters
 from irli.vectors.searcher import Explanation, Searcher
 from irli.vectors.tune_result import TuneResult
@@ -151,7 +151,7 @@ class VectorIndex(SavedIndex):
         count, dim = vectors.shape
         recipe = self._given_recipe
         if relevance is not None and recipe.name == AUTO:
-            recipe = as_recipe("default")  # relevance has to be learned
+            recipe = as_recipe("relevance")
         recipe = recipe.resolve(count, dim)
         given = None
         if queries is not None:
@@ -341,7 +341,7 @@ class VectorIndex(SavedIndex):
         if queries is not None:
             given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
             given = self._check_scale(given, "queries")
-            held = HeldOut(prepare_vectors(given, self.metric), np.full(len(given), -1))
+            held = hold_out(prepare_vectors(given, self.metric))
         tuned = tune(searcher, held, self.metric, recall, k)
         self.__dict__.update(defaults=tuned.parameters, tuned=tuned)
         return tuned

@@ -17,7 +17,7 @@ from irli.base.types import Sparse
 from irli.engine.exact import exact_neighbors
 from irli.errors import InvalidParameter
 from irli.learning.problem import Problem
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 
 log = get_logger(__name__)
 
@@ -88,7 +88,7 @@ def make_problem(
 
     parts = [_Part(items[rows], rows, *_list_pairs(relevant[len(held) :], 1.0), 1.0)]
     held_queries, held_truth = items[held], relevant[: len(held), :_TRUTH_WIDTH]
-    tuning = HeldOut(held_queries, held)
+    tuning = hold_out(held_queries, held)
     if queries is not None:
         # Later queries will be like the sample queries, so validation uses these alone.
         part, (held_queries, held_truth) = _use_queries(
@@ -96,10 +96,12 @@ def make_problem(
         )
         share = recipe.query_share
         parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
-        tuning = HeldOut(
+        tuning = hold_out(
             np.concatenate([tuning.queries, held_queries]),
             np.concatenate([tuning.rows, np.full(len(held_queries), -1)]),
         )
+        if relevance is not None:  # what was taught is what is measured
+            tuning = hold_out(held_queries, relevant=held_truth)
     problem = Problem(
         metric=metric,
         items=items,

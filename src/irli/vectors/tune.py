@@ -18,15 +18,16 @@ from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
+from irli.engine.vector_layout import VectorLayout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
-from irli.vectors.work import count_work
+from irli.vectors.work import count_centroid_work, count_work
 
 log = get_logger(__name__)
 
-_KS = (1, 10, 100, 1000)  # the numbers of items to tune for, besides the given one
+_KS = (1, 10, 100, 300, 1000)  # the numbers of items to tune for, besides the given one
 _MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
 _MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
 _SELF_HITS, _SELF_SAMPLE = 0.999, 2000  # the items that must find themselves, of so many
@@ -38,7 +39,10 @@ _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
+_STRANGE = 3.8  # times the work of the others that a strange query may take
 _FAR = 0.995  # a query that is farther from all items than this share of the others is strange
+_ROUTED = 64  # queries routed at a time
+_TINY = 5e-324  # stands for a threshold of 0
 _FEWEST = 20  # held-out queries that can tell what is far
 _TIE = 1e-5  # distances that differ by less, relatively, are equal
 _MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
@@ -61,6 +65,7 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
         best.parameters, points=_make_monotone(points), far=_find_far(trial)
     )
     parameters = _let_items_find_themselves(trial, parameters)
+    parameters = _find_unsure(trial, parameters)
     seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
     self_hits = trial.self_hits(parameters)
     reached = seen.recall >= recall and self_hits >= _SELF_HITS
@@ -220,10 +225,22 @@ def _describe(
         threshold=parameters.threshold or 0.0,
         candidates=parameters.candidates,
         centroids=parameters.centroids,
-        probed=seen.probed,
+        unsure=0.0,
+        more=_count_more(trial.searcher.layout, parameters, seen),
         work=seen.work,
     )
     return _Found(dial, factor, parameters, point, reached)
+
+
+def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measured) -> int:
+    """Return how many more buckets a strange query may probe, for its share of the work."""
+    load = len(layout.items) / layout.bias.size
+    codes = parameters.score == "codes"
+    again = count_work(layout, seen.probed, seen.scanned, 2 * seen.candidates, codes)
+    again += count_centroid_work(layout) - count_work(layout, 0, 0, 0, codes)
+    bucket = count_work(layout, 1, load, 0 if codes else load, codes)
+    bucket -= count_work(layout, 0, 0, 0, codes)
+    return max(1, round(((_STRANGE - 1) * seen.work - again) / bucket))
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
@@ -253,12 +270,32 @@ def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
 
 
 def _find_far(trial: Trial) -> float | None:
-    """Return the distance to the nearest item beyond which a query is strange."""
+    """Return the distance to the nearest item beyond which a query is strange, sure or not."""
     shares = []
     for kind in (trial.rows >= 0, trial.rows < 0):
         if kind.sum() >= _FEWEST:
             shares.append(float(np.quantile(trial.nearest[kind], _FAR)))
     return max(shares, default=None)
+
+
+def _find_unsure(trial: Trial, parameters: SearchParameters) -> SearchParameters:
+    """Set the probability of all probed buckets, for each point, below which a query is strange."""
+    cuts = np.log([max(point.threshold, _TINY) for point in parameters.points])
+    sure = np.empty((len(trial.queries), len(cuts)))
+    for start in range(0, len(sure), _ROUTED):
+        part = slice(start, start + _ROUTED)
+        logits = trial.searcher.route(trial.queries[part])
+        for j, cut in enumerate(cuts):
+            probed = (logits >= cut) | (logits >= logits.max(axis=2, keepdims=True))
+            sure[part, j] = np.where(probed, np.exp(logits), 0).sum(axis=2).mean(axis=1)
+    kinds = [kind for kind in (trial.rows >= 0, trial.rows < 0) if kind.sum() >= _FEWEST]
+    if not kinds:
+        return parameters
+    unsure = np.min([np.quantile(sure[kind], 1 - _FAR, axis=0) for kind in kinds], axis=0)
+    points = zip(parameters.points, np.minimum(unsure, 1.0), strict=True)
+    return dataclasses.replace(
+        parameters, points=tuple(point._replace(unsure=float(least)) for point, least in points)
+    )
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -271,6 +308,7 @@ class Measured(NamedTuple):
     safe_recall: float  # less a margin, for the chance in the choice of the queries
     probed: float
     scanned: float
+    candidates: float
     work: float
 
 
@@ -282,7 +320,7 @@ def _make_trials(searcher: Searcher, held: HeldOut, metric: str, ks: list[int]) 
         ([k for k in ks if k >= _MANY], max(1, len(held.rows) // _QUERIES)),
     ):
         if part:
-            some = HeldOut(held.queries[::step], held.rows[::step])
+            some = HeldOut(held.queries[::step], held.rows[::step], held.relevant[::step])
             truth = exact_neighbors(
                 some.queries, searcher.layout.vectors, max(part), metric, rows=some.rows
             )
@@ -331,6 +369,7 @@ class Trial:
             safe_recall=min(safe, default=1.0),
             probed=float(probed),
             scanned=float(scanned),
+            candidates=float(candidates),
             work=float(work),
         )
 
