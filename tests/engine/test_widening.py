@@ -345,6 +345,21 @@ def test_a_strange_query_has_twice_as_many_candidates(score: int) -> None:
     assert told.chosen == 12 + 24
 
 
+def test_a_strange_query_never_has_fewer_candidates() -> None:
+    """Codes can choose 16384 of them. Other scores have no such limit."""
+    n, k = 20_000, 17_000
+    vectors = np.arange(n, dtype=np.float32)[:, None]
+    owner = (np.arange(n) // 500)[:, None].astype(np.int32)
+    layout = assemble_layout(
+        [constant_router(1, -np.arange(40.0))], [Partition(40, owner)], vectors, centroids=True
+    )
+    told = explain(
+        layout, np.full(1, -9, dtype=np.float32), plan(k=k, probes=36, candidates=k, far=1, more=1)
+    )
+    assert told.strange
+    assert (told.items >= 0).all()
+
+
 def test_a_strange_query_with_codes() -> None:
     """All codes are equal, so that those with the largest numbers are compared: 41x and 40x."""
     p = plan(k=3, threshold=threshold_for(2), far=25.0, more=3, candidates=10, score=CODES)
@@ -368,6 +383,54 @@ def test_far_is_for_inner_products_of_a_query_of_length_1(length: float, form: i
         right = angle * N / math.pi
         if strange:
             assert abs(found.items[0, 0] - right) <= 1
+
+
+@pytest.mark.parametrize(("unsure", "strange"), [(0.0, False), (0.2, False), (0.4, True)])
+def test_unsure_routers_make_a_query_strange(unsure: float, strange: bool) -> None:
+    """The two probed buckets have a probability of 0.28 together."""
+    assert 0.2 < PROBABILITIES[:2].sum() < 0.4
+    p = plan(k=3, threshold=threshold_for(2), unsure=unsure, more=3, candidates=12)
+    told = ask(p, at=404.5)
+    assert told.strange == strange
+    assert buckets_of(told) == ([0, 1, 39, 40, 41] if strange else [0, 1])
+    assert told.chosen == len(told.candidates) == (24 if strange else 12)  # in one scan
+    assert not ask(p, at=404.5, layout=line(False)).strange
+
+
+def test_a_wider_search_is_surer() -> None:
+    """Under a filter, what counts is the probability of all buckets that are probed at last."""
+    p = plan(k=3, start=0, unsure=0.6, more=3, **LEVELS)
+    assert ask(p, ITEMS >= 0, at=404.5).strange
+    told = ask(p, ITEMS % EACH == 0, at=404.5)
+    assert (told.strange, told.level) == (False, pytest.approx(math.log2(10)))
+    compared = ask(plan(k=3, start=0, unsure=1, exact_from=1, **LEVELS), ITEMS % EACH == 0)
+    assert (compared.exact, compared.strange) == (True, False)
+
+
+# --- ranking by score ----------------------------------------------------------------------------
+
+
+def test_the_score_counts_as_a_part_of_the_distance() -> None:
+    """Bucket b is worth its log-probability above that of the last one probed, times `by_score`."""
+    for by_score in (0.0, 1.0, 30.0, 1e6):
+        told = ask(plan(k=5, probes=4, by_score=by_score, score=LOG_PROBABILITY), at=25.2)
+        reached = np.arange(40)
+        worth = by_score * (3 - reached // EACH) / 6
+        ranks = np.square(reached - 25.2) - worth
+        order = np.argsort(ranks, kind="stable")[:5]
+        assert told.items.tolist() == order.tolist()
+        np.testing.assert_allclose(told.distances, np.square(order - 25.2), rtol=1e-4)
+    assert told.items.tolist() == [9, 8, 7, 6, 5]  # of equal scores, the nearest first
+    compared = ask(plan(k=5, exact=True, by_score=1e6), at=25.2)
+    assert compared.items.tolist() == [25, 26, 24, 27, 23]
+
+
+@pytest.mark.parametrize("by_score", [-1.0, math.nan, math.inf, 1e30])
+def test_weights_of_scores_that_are_refused(by_score: float) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        plan(by_score=by_score)
+    with pytest.raises(ValueError, match="out of range"):
+        plan(by_score=1.0, score=CODES, candidates=5)
 
 
 # --- centroids besides ---------------------------------------------------------------------------
