@@ -42,6 +42,12 @@ Truth compute_truth(const VectorLayout& layout, const float* query, int64_t item
   return truth;
 }
 
+// How many candidates a query may have. A strange one has twice as many, if there is room.
+int64_t count_wanted(const SearchPlan& plan, const Counts& counts) {
+  if (!counts.strange) return plan.candidates;
+  return std::max(plan.candidates, std::min(2 * plan.candidates, kMostCandidates));
+}
+
 bool is_allowed(const Question& question, int64_t item) {
   return !question.filter || question.filter->mask[item];
 }
@@ -86,6 +92,7 @@ void check_counts(const Question& question, const Counts& counts) {
   const VectorLayout& layout = question.planted.layout;
   const SearchPlan& plan = question.plan;
   const int64_t total = question.filter ? question.filter->count : layout.items;
+  const bool guarded = plan.far < INFINITY || plan.unsure > 0;
   if (plan.exact) CHECK(counts.exact && counts.read == total);
   CHECK(!(counts.exact && counts.strange));
   if (counts.exact) {
@@ -97,7 +104,7 @@ void check_counts(const Question& question, const Counts& counts) {
     CHECK(counts.last <= counts.chosen);
     CHECK(counts.strange || counts.last == counts.chosen);
   }
-  if (!(plan.far < INFINITY) || !layout.centroids.present) CHECK(!counts.strange);
+  if (!guarded || !layout.centroids.present) CHECK(!counts.strange);
 }
 
 void check_answer(const Question& question, const float* query, bool wild, const Counts& counts,
@@ -105,6 +112,7 @@ void check_answer(const Question& question, const float* query, bool wild, const
   const VectorLayout& layout = question.planted.layout;
   const SearchPlan& plan = question.plan;
   const Exact<float> row = prepare(question, query);
+  const bool by_distance = plan.by_score == 0 || counts.exact;
   std::set<int64_t> seen;
   int64_t count = 0;
   for (int64_t t = 0; t < plan.k; ++t) {
@@ -123,9 +131,11 @@ void check_answer(const Question& question, const float* query, bool wild, const
     CHECK(seen.insert(items[t]).second);
     CHECK(is_allowed(question, items[t]));
     CHECK(distances[t] == distances[t]);
-    if (t > 0) CHECK(distances[t - 1] <= distances[t]);
-    if (t > 0 && distances[t - 1] == distances[t] && question.form != kCosine)
-      CHECK(items[t - 1] < items[t]);
+    if (t > 0 && by_distance) {
+      CHECK(distances[t - 1] <= distances[t]);
+      if (distances[t - 1] == distances[t] && question.form != kCosine)
+        CHECK(items[t - 1] < items[t]);
+    }
     if (wild) continue;
     const Truth truth = compute_truth(layout, row.data(), items[t]);
     CHECK(near(distances[t], truth.distance, truth.size + (question.form == kCosine)));
@@ -134,8 +144,7 @@ void check_answer(const Question& question, const float* query, bool wild, const
   if (wild || (plan.min_votes > 1 && !counts.exact)) return;
   const std::set<int64_t> reachable = find_reachable(question, counts.exact);
   const int64_t total = static_cast<int64_t>(reachable.size());
-  // A strange query has twice as many candidates.
-  const int64_t candidates = counts.strange ? 2 * plan.candidates : plan.candidates;
+  const int64_t candidates = count_wanted(plan, counts);
   const int64_t most = candidates && !counts.exact ? std::min(plan.k, candidates) : plan.k;
   // In a damaged layout, some items are in no bucket of the first repetition.
   const bool missing = question.planted.damaged && layout.centroids.present;
@@ -143,7 +152,7 @@ void check_answer(const Question& question, const float* query, bool wild, const
   const bool all_probed = counts.probed == layout.repetitions * layout.buckets;
   const bool all_compared = plan.candidates == 0 || plan.candidates >= total;
   const bool rounded = plan.score == kCodes && layout.int8.present;
-  if (!counts.exact && (!all_probed || !all_compared || rounded)) return;
+  if (!counts.exact && (!all_probed || !all_compared || rounded || !by_distance)) return;
   std::vector<Truth> truths;
   for (const int64_t item : reachable) truths.push_back(compute_truth(layout, row.data(), item));
   std::sort(truths.begin(), truths.end(),
@@ -240,13 +249,13 @@ Tally count_entries(const Question& question, const Scratch& scratch) {
 }
 
 // The items that a scan leaves: all that it found, or those with the largest sums of codes.
-std::set<int64_t> list_found(const SearchPlan& plan, const Tally& tally) {
+std::set<int64_t> list_found(const SearchPlan& plan, const Tally& tally, int64_t wanted) {
   std::set<int64_t> found;
   if (plan.score == kCodes) {
     std::vector<uint64_t> keys;
     for (const auto& [item, key] : tally.sums) keys.push_back(key);
     std::sort(keys.rbegin(), keys.rend());
-    keys.resize(std::min(keys.size(), static_cast<size_t>(plan.candidates)));
+    keys.resize(std::min(keys.size(), static_cast<size_t>(wanted)));
     for (const uint64_t key : keys) found.insert(static_cast<int64_t>(key & UINT32_MAX));
   } else {
     for (const auto& [item, count] : tally.votes) found.insert(item);
@@ -345,7 +354,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     } else {
       CHECK(counts.read == tally.read);
       // Damaged, an item may have several codes.
-      if (!planted.damaged) CHECK(found == list_found(plan, tally));
+      if (!planted.damaged) CHECK(found == list_found(plan, tally, count_wanted(plan, counts)));
       if (!planted.damaged) check_scan(question, scratch, tally);
       if (plan.score != kCodes)
         for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);
@@ -355,7 +364,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     std::set<int64_t> chosen(scratch.touched, scratch.touched + counts.chosen);
     CHECK(std::includes(found.begin(), found.end(), chosen.begin(), chosen.end()));
     if (plan.score != kCodes && !counts.exact) {
-      if (plan.candidates) CHECK(counts.chosen <= plan.candidates);
+      if (plan.candidates) CHECK(counts.chosen <= count_wanted(plan, counts));
       for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
     run(kRerank);
@@ -368,8 +377,15 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
       if (plan.score != kCodes)
         for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
-    for (int64_t t = 0; t < plan.k; ++t)
-      if (items[t] >= 0) CHECK(chosen.count(items[t]));
+    double before_it = -INFINITY;
+    for (int64_t t = 0; t < plan.k && items[t] >= 0; ++t) {
+      CHECK(chosen.count(items[t]));
+      if (counts.exact || plan.score == kCodes) continue;
+      const double score = static_cast<double>(scratch.scores[items[t]]);
+      const double rank = static_cast<double>(distances[t]) - plan.by_score * score;
+      CHECK(rank >= before_it - 1e-5 * std::max(1.0, std::fabs(before_it)));
+      before_it = rank;
+    }
     if (!counts.exact) {
       if (plan.score == kCodes) kernels->count_votes(layout, filter, scratch);
       for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);

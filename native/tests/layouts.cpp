@@ -320,6 +320,9 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   plan.exact_from = source.coin() ? INFINITY : static_cast<double>(source.between(0, 100)) / 4;
   plan.far = source.coin() ? INFINITY : static_cast<double>(source.between(-8, 40)) / 8;
   plan.more = source.one_of({0, 1, 3, shape.buckets, 1000});
+  plan.unsure = source.coin() ? 0 : static_cast<double>(source.between(0, 10)) / 10;
+  if (plan.score != kCodes && source.below(4) == 0)
+    plan.by_score = static_cast<double>(source.one_of({1, 10, 1000000})) / 10;
   return plan;
 }
 

@@ -62,7 +62,7 @@ def test_codes_count_no_votes() -> None:
 def test_codes_rank_nothing() -> None:
     coded = SearchParameters(probes=4, score="codes")
     assert coded.replace(rank="blend").score == "log-probability"
-    with pytest.raises(InvalidParameter, match="'score' parameter.*to rank by it"):
+    with pytest.raises(InvalidParameter, match=r"'score' parameter.*to rank by it"):
         coded.replace(rank="score", score="codes")
     with pytest.raises(InvalidParameter, match="'rank' parameter"):
         coded.replace(rank="distances")
