@@ -18,7 +18,7 @@ class HeldOut(NamedTuple):
     @property
     def by_relevance(self) -> bool:
         """Whether the relevant items were given. Otherwise they are the nearest neighbours."""
-        return self.relevant.shape[1] > 0
+        return bool(self.relevant.shape[1])
 
 
 def hold_out(

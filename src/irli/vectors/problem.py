@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from irli.base.logs import get_logger
 from irli.base.progress import Progress
 from irli.base.recipe import Recipe
+from irli.base.sparse import find_heaviest
 from irli.base.types import Sparse
 from irli.engine.exact import exact_neighbors
 from irli.errors import InvalidParameter
@@ -96,12 +97,15 @@ def make_problem(
         )
         share = recipe.query_share
         parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
+        taught = None
+        if relevance is not None:  # what was taught is what is measured
+            no_items = np.full((len(held), held_truth.shape[1]), -1)
+            taught = np.concatenate([no_items, held_truth])
         tuning = hold_out(
             np.concatenate([tuning.queries, held_queries]),
             np.concatenate([tuning.rows, np.full(len(held_queries), -1)]),
+            taught,
         )
-        if relevance is not None:  # what was taught is what is measured
-            tuning = hold_out(held_queries, relevant=held_truth)
     problem = Problem(
         metric=metric,
         items=items,
@@ -185,7 +189,7 @@ def _use_queries(
         _QUERY_WEIGHT * chosen.data,
         1.0,
     )
-    return part, (queries[held], _find_heaviest(relevance, held))
+    return part, (queries[held], find_heaviest(relevance[held], _TRUTH_WIDTH))
 
 
 def _mix_queries(
@@ -222,16 +226,6 @@ def _list_pairs(
     there = relevant >= 0
     indices = relevant[there]
     return there.sum(axis=1), indices, np.full(len(indices), weight, dtype=np.float32)
-
-
-def _find_heaviest(relevance: Sparse, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the items with the largest weights in each row, padded with -1."""
-    best = np.full((len(rows), _TRUTH_WIDTH), -1, dtype=np.int64)
-    for i, row in enumerate(rows):
-        start, stop = relevance.indptr[row], relevance.indptr[row + 1]
-        order = np.argsort(-relevance.data[start:stop], kind="stable")[:_TRUTH_WIDTH]
-        best[i, : len(order)] = relevance.indices[start:stop][order]
-    return best
 
 
 def _pad(truth: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,6 +21,7 @@ from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import VectorLayout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import OperatingPoint, SearchParameters
+from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
 from irli.vectors.work import count_centroid_work, count_work
@@ -39,7 +40,8 @@ _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
-_STRANGE = 3.8  # times the work of the others that a strange query may take
+_STRANGE = 4.1  # times the work of the others that a strange query may take
+_COPIES = 32  # of an item that are left out
 _FAR = 0.995  # a query that is farther from all items than this share of the others is strange
 _ROUTED = 64  # queries routed at a time
 _TINY = 5e-324  # stands for a threshold of 0
@@ -56,6 +58,8 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     k = min(k, items)
     if searcher.layout.bias.size == 1:  # one bucket: all items are compared
         return describe_exact(searcher.layout, k)
+    if held.by_relevance:
+        return tune_by_relevance(searcher, held, recall, k)
     others = {min(each, items) for each in _KS} - {k}
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
     trial = trials[0]
@@ -240,7 +244,7 @@ def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measur
     again += count_centroid_work(layout) - count_work(layout, 0, 0, 0, codes)
     bucket = count_work(layout, 1, load, 0 if codes else load, codes)
     bucket -= count_work(layout, 0, 0, 0, codes)
-    return max(1, round(((_STRANGE - 1) * seen.work - again) / bucket))
+    return max(1, int(((_STRANGE - 1) * seen.work - again) / bucket))
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
@@ -273,8 +277,9 @@ def _find_far(trial: Trial) -> float | None:
     """Return the distance to the nearest item beyond which a query is strange, sure or not."""
     shares = []
     for kind in (trial.rows >= 0, trial.rows < 0):
-        if kind.sum() >= _FEWEST:
-            shares.append(float(np.quantile(trial.nearest[kind], _FAR)))
+        if (kind & np.isfinite(trial.nearest)).sum() >= _FEWEST:
+            near = trial.nearest[kind]
+            shares.append(float(np.quantile(near[np.isfinite(near)], _FAR)))
     return max(shares, default=None)
 
 
@@ -321,24 +326,53 @@ def _make_trials(searcher: Searcher, held: HeldOut, metric: str, ks: list[int]) 
     ):
         if part:
             some = HeldOut(held.queries[::step], held.rows[::step], held.relevant[::step])
-            truth = exact_neighbors(
-                some.queries, searcher.layout.vectors, max(part), metric, rows=some.rows
-            )
-            trials |= {k: Trial(searcher, some, metric, truth[:, :k]) for k in part}
+            truth = _find_truth(searcher, some, metric, max(part))
+            trials |= {k: Trial(searcher, some, metric, k, truth) for k in part}
     return [trials[k] for k in ks]
+
+
+def _find_truth(
+    searcher: Searcher, held: HeldOut, metric: str, k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the kernel distances of the k nearest items (n, k), and how many copies were left out.
+
+    A held-out item stands for a new query. A new query has no copies among the items, so those of
+    the item are no neighbours either. Missing distances are infinite.
+    """
+    vectors = searcher.layout.vectors
+    width = min(k + _COPIES, len(vectors))
+    rows = exact_neighbors(held.queries, vectors, width, metric, rows=held.rows)
+    near = np.full((len(rows), k), np.inf, dtype=np.float32)
+    copies = np.zeros(len(rows), dtype=np.int64)
+    for i, query in enumerate(held.queries):
+        found = vectors[rows[i][rows[i] >= 0]]
+        equal = (found == query).all(axis=1) & (held.rows[i] >= 0)
+        copies[i] = equal.sum()
+        found = found[~equal][:k]
+        if metric == "l2":
+            near[i, : len(found)] = np.square(found - query).sum(axis=1)
+        else:
+            near[i, : len(found)] = -(found @ query)
+    return near, copies
 
 
 class Trial:
     """Held-out queries with the distances of their true neighbours, to measure parameters on."""
 
     def __init__(
-        self, searcher: Searcher, held: HeldOut, metric: str, truth: NDArray[np.int64]
+        self,
+        searcher: Searcher,
+        held: HeldOut,
+        metric: str,
+        k: int,
+        truth: tuple[NDArray[np.float32], NDArray[np.int64]],
     ) -> None:
-        self.searcher, self.metric, self.k = searcher, metric, truth.shape[1]
+        self.searcher, self.metric, self.k = searcher, metric, k
         self.queries, self.rows = np.ascontiguousarray(held.queries), np.asarray(held.rows)
-        self._count = (truth >= 0).sum(axis=1)
-        self._last = self._compute_distances(truth[np.arange(len(truth)), self._count - 1])
-        self.nearest = self._compute_distances(truth[:, 0])
+        near, self._copies = truth
+        self._count = np.isfinite(near[:, :k]).sum(axis=1)
+        self._last = near[np.arange(len(near)), np.maximum(self._count, 1) - 1]
+        self.nearest = near[:, 0]
         if metric == "ip":  # so that it holds for queries of any length
             self.nearest = self.nearest / np.maximum(np.linalg.norm(self.queries, axis=1), 1e-30)
         self.measure = cache(self._measure)
@@ -350,12 +384,13 @@ class Trial:
         The recall is that of the held-out items or that of the sample queries, whichever is lower:
         many easy items must not hide a few hard queries.
         """
-        more = min(self.k + bool((self.rows >= 0).any()), len(self.searcher.layout.vectors))
-        plan = parameters.to_plan(more)
+        spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
+        plan = parameters.to_plan(int(min(self.k + spare, len(self.searcher.layout.vectors))))
         distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
-        others = (found >= 0) & (found != self.rows[:, None])
         near = distances <= (self._last + _TIE * np.abs(self._last))[:, None]
-        hits = np.minimum((near & others).sum(axis=1), self._count)
+        others = (found >= 0) & (found != self.rows[:, None])
+        hits = (near & others).sum(axis=1) - self._copies
+        hits = np.clip(hits, 0, self._count)
         share = np.divide(hits, self._count, out=np.ones(len(hits)), where=self._count > 0)
         kinds = [share[kind] for kind in (self.rows >= 0, self.rows < 0) if kind.any()]
         recalls = [float(each.mean()) for each in kinds]
@@ -383,12 +418,3 @@ class Trial:
         found = self.searcher.measure(items, parameters.to_plan(1), thread_count(None))[1][:, 0]
         equal = (vectors[np.maximum(found, 0)] == items).all(axis=1) & (found >= 0)
         return float(equal.mean())
-
-    def _compute_distances(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the kernel distance from each query to an item, infinite for row -1."""
-        found = self.searcher.layout.vectors[np.maximum(rows, 0)]
-        if self.metric == "l2":
-            distances = np.square(found - self.queries).sum(axis=1)
-        else:
-            distances = -np.einsum("nd,nd->n", found, self.queries)
-        return np.where(rows >= 0, distances, np.inf).astype(np.float32)

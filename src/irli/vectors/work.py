@@ -44,7 +44,7 @@ def count_work(
 
 def count_centroid_work(layout: VectorLayout) -> float:
     """Return the nanoseconds to compare a query with the centroids of all buckets."""
-    return _MULTIPLICATION[4] * layout.vectors.shape[1] * layout.bias.shape[1]
+    return float(_MULTIPLICATION[4] * layout.vectors.shape[1] * layout.bias.shape[1])
 
 
 def count_exact_work(layout: VectorLayout, items: int) -> float:
