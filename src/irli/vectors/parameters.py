@@ -235,10 +235,10 @@ class SearchParameters:
         """
         if not self.points:
             return self
-        threshold, candidates = self._threshold_at(k), self._between("candidates", k)
+        candidates = self._between("candidates", k)
         return dataclasses.replace(
             self,
-            threshold=math.exp(threshold),
+            threshold=min(self._between("threshold", k), 1.0),
             candidates=None if math.isinf(candidates) else _round_up(candidates),
             centroids=round(self._centroids_at(k)),
         )
