@@ -399,9 +399,10 @@ inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filte
   scratch.counts.permitted = permitted;
 }
 
-// How many candidates a query has. A strange one has twice as many.
+// How many candidates a query has. A strange one has twice as many, as far as codes can choose them.
 inline int64_t wanted_for(const SearchPlan& plan, bool strange) {
-  return strange ? smaller_of(2 * plan.candidates, kMostCandidates) : plan.candidates;
+  if (!strange) return plan.candidates;
+  return larger_of(plan.candidates, smaller_of(2 * plan.candidates, kMostCandidates));
 }
 
 // Collect the items of the first `probed` buckets in `touched`, by codes or by votes and score.
@@ -423,6 +424,7 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
   scratch.counts.found = scratch.counts.read = count;
   scratch.counts.probed = 0;
   scratch.counts.exact = true;
+  scratch.counts.strange = false;
 }
 
 // The level that the last scan turned out to need: of 2^level near items, one is allowed.

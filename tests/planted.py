@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.memory import align_fields
+from irli.engine.centroids import find_centroids
 from irli.engine.int8 import no_projection
 from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
@@ -16,7 +17,9 @@ from irli.engine.router import Router, make_router, pack
 from irli.engine.vector_layout import (
     L2,
     LANES,
+    NO_CENTROIDS,
     WORDS,
+    Centroids,
     Codes,
     Int8Vectors,
     Projection,
@@ -142,6 +145,7 @@ def assemble_layout(
     metric: int = L2,
     pieces: int = 0,
     int8: bool = False,
+    centroids: bool = False,
 ) -> VectorLayout:
     """Put routers of equal shapes and their partitions together as the kernels read them."""
     lists = [partition.invert() for partition in partitions]
@@ -153,6 +157,9 @@ def assemble_layout(
     rounded = no_int8_vectors(vectors.shape[1])
     if int8:
         rounded = round_items(vectors, metric == L2, np.random.default_rng(1))
+    means = NO_CENTROIDS
+    if centroids:
+        means = find_centroids(vectors, metric == L2, offsets[0], items)
     layout = VectorLayout(
         **pack(routers),
         projection=no_projection(),
@@ -165,6 +172,7 @@ def assemble_layout(
         codes=codes,
         int8=rounded,
         metric=metric,
+        centroids=means,
     )
     return as_kernels_see(layout)
 
@@ -175,6 +183,7 @@ def as_kernels_see(layout: VectorLayout) -> VectorLayout:
         "projection": Projection(**align_fields(layout.projection)),
         "codes": Codes(**align_fields(layout.codes)),
         "int8": Int8Vectors(**align_fields(layout.int8)),
+        "centroids": Centroids(**align_fields(layout.centroids)),
     }
     return VectorLayout(**align_fields(layout) | parts)
 

@@ -33,6 +33,12 @@ class Answer(NamedTuple):
     distances: NDArray[np.float32]
     items: NDArray[np.int64]
     finite: bool
+    work: NDArray[np.int64] | None = None  # (n, 5): probed, read, chosen, exact, strange
+
+
+def list_rows(allowed: Allowed) -> NDArray[np.int32] | None:
+    """Return the allowed rows in ascending order, as kernels read them."""
+    return None if allowed is None else np.flatnonzero(allowed).astype(np.int32)
 
 
 def search(
@@ -46,12 +52,14 @@ def search(
     """Search a batch (n, d), called again until its end is reached."""
     shape = len(queries), plan.k
     distances, items = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.int64)
-    reached = 0
-    while 0 <= reached < len(queries):
+    work = np.empty((len(queries), 5), dtype=np.int64)
+    reached, count = 0, len(queries)
+    rows = list_rows(allowed)
+    while 0 <= reached < count:
         reached = searcher.search(
-            queries, plan, allowed, ids, form, reached, len(queries), distances, items
+            queries, plan, allowed, rows, ids, form, reached, count, distances, items, work
         )
-    return Answer(distances, items, reached >= 0)
+    return Answer(distances, items, reached >= 0, work)
 
 
 def search_one(
@@ -78,6 +86,10 @@ class Stages(NamedTuple):
     items: NDArray[np.int64]
     distances: NDArray[np.float32]
     votes: NDArray[np.int32]
+    chosen: int  # exact distances computed, in both scans of a strange query
+    level: float
+    exact: bool
+    strange: bool
 
 
 def explain(
@@ -89,10 +101,10 @@ def explain(
 ) -> Stages:
     """Run the stages for one query (d,)."""
     searcher = VectorSearcher(layout) if searcher is None else searcher
-    told = searcher.explain(query.reshape(1, -1), plan, allowed)
+    told = searcher.explain(query.reshape(1, -1), plan, allowed, list_rows(allowed))
     shape = layout.bias.shape
     return Stages(
-        logits=told["log_probabilities"].reshape(shape),
+        logits=told["log_probabilities"].reshape(-1, shape[1]),  # nothing for an exact plan
         probed=[divmod(c, shape[1]) for c in told["probed"].tolist()],
         found=told["found"],
         read=told["read"],
@@ -100,4 +112,8 @@ def explain(
         items=told["items"],
         distances=told["distances"],
         votes=told["votes"],
+        chosen=told["chosen"],
+        level=told["level"],
+        exact=told["exact"],
+        strange=told["strange"],
     )

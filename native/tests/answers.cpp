@@ -15,14 +15,15 @@ namespace {
 struct Question {
   const Planted& planted;
   const SearchPlan& plan;
-  const uint8_t* allowed;  // or null
-  const int64_t* ids;      // or null
+  const Filter* filter;  // or null
+  const int64_t* ids;    // or null
   Form form;
 };
 
 struct Answer {
   Exact<float> distances;
   Exact<int64_t> items;
+  Exact<Counts> counts;
   bool finite;
 };
 
@@ -41,14 +42,22 @@ Truth compute_truth(const VectorLayout& layout, const float* query, int64_t item
   return truth;
 }
 
-bool is_allowed(const Question& question, int64_t item) {
-  return !question.allowed || question.allowed[item];
+// How many candidates a query may have. A strange one has twice as many, if there is room.
+int64_t count_wanted(const SearchPlan& plan, const Counts& counts) {
+  if (!counts.strange) return plan.candidates;
+  return std::max(plan.candidates, std::min(2 * plan.candidates, kMostCandidates));
 }
 
-// The allowed items that lie in some bucket.
-std::set<int64_t> find_reachable(const Question& question) {
+bool is_allowed(const Question& question, int64_t item) {
+  return !question.filter || question.filter->mask[item];
+}
+
+// The allowed items that lie in some bucket, or all of them if all are compared.
+std::set<int64_t> find_reachable(const Question& question, bool exact) {
   const VectorLayout& layout = question.planted.layout;
   std::set<int64_t> reachable;
+  for (int64_t item = 0; exact && item < layout.items; ++item)
+    if (is_allowed(question, item)) reachable.insert(item);
   for (int64_t r = 0; r < layout.repetitions; ++r) {
     const int64_t* row = layout.offsets + r * (layout.buckets + 1);
     for (int64_t e = row[0]; e < row[layout.buckets]; ++e)
@@ -60,10 +69,11 @@ std::set<int64_t> find_reachable(const Question& question) {
 Answer search(const Kernels& kernels, const Question& question, const Exact<float>& queries,
               int64_t count, Scratch& scratch) {
   const int64_t k = question.plan.k;
-  Answer answer{Exact<float>(count * k), Exact<int64_t>(count * k), false};
-  answer.finite = kernels.search_block(question.planted.layout, question.plan, question.allowed,
+  Answer answer{Exact<float>(count * k), Exact<int64_t>(count * k), Exact<Counts>(count), false};
+  answer.finite = kernels.search_block(question.planted.layout, question.plan, question.filter,
                                        question.ids, question.form, queries.data(), count, scratch,
-                                       answer.distances.data(), answer.items.data());
+                                       answer.distances.data(), answer.items.data(),
+                                       answer.counts.data());
   return answer;
 }
 
@@ -77,11 +87,32 @@ Exact<float> prepare(const Question& question, const float* query) {
   return row;
 }
 
-void check_answer(const Question& question, const float* query, bool wild, float* distances,
-                  int64_t* items) {
+// What a search did must fit its plan.
+void check_counts(const Question& question, const Counts& counts) {
+  const VectorLayout& layout = question.planted.layout;
+  const SearchPlan& plan = question.plan;
+  const int64_t total = question.filter ? question.filter->count : layout.items;
+  const bool guarded = plan.far < INFINITY || plan.unsure > 0;
+  if (plan.exact) CHECK(counts.exact && counts.read == total);
+  CHECK(!(counts.exact && counts.strange));
+  if (counts.exact) {
+    CHECK(counts.probed == 0);
+    CHECK(counts.chosen == counts.last && counts.last == total);
+    if (!plan.exact) CHECK(question.filter && plan.exact_from < INFINITY);
+  } else {
+    CHECK(counts.probed >= 1 && counts.probed <= layout.repetitions * layout.buckets);
+    CHECK(counts.last <= counts.chosen);
+    CHECK(counts.strange || counts.last == counts.chosen);
+  }
+  if (!guarded || !layout.centroids.present) CHECK(!counts.strange);
+}
+
+void check_answer(const Question& question, const float* query, bool wild, const Counts& counts,
+                  float* distances, int64_t* items) {
   const VectorLayout& layout = question.planted.layout;
   const SearchPlan& plan = question.plan;
   const Exact<float> row = prepare(question, query);
+  const bool by_distance = plan.by_score == 0 || counts.exact;
   std::set<int64_t> seen;
   int64_t count = 0;
   for (int64_t t = 0; t < plan.k; ++t) {
@@ -100,21 +131,28 @@ void check_answer(const Question& question, const float* query, bool wild, float
     CHECK(seen.insert(items[t]).second);
     CHECK(is_allowed(question, items[t]));
     CHECK(distances[t] == distances[t]);
-    if (t > 0) CHECK(distances[t - 1] <= distances[t]);
-    if (t > 0 && distances[t - 1] == distances[t] && question.form != kCosine)
-      CHECK(items[t - 1] < items[t]);
+    if (t > 0 && by_distance) {
+      CHECK(distances[t - 1] <= distances[t]);
+      if (distances[t - 1] == distances[t] && question.form != kCosine)
+        CHECK(items[t - 1] < items[t]);
+    }
     if (wild) continue;
     const Truth truth = compute_truth(layout, row.data(), items[t]);
     CHECK(near(distances[t], truth.distance, truth.size + (question.form == kCosine)));
   }
-  if (wild || plan.min_votes > 1) return;
-  const std::set<int64_t> reachable = find_reachable(question);
+  check_counts(question, counts);
+  if (wild || (plan.min_votes > 1 && !counts.exact)) return;
+  const std::set<int64_t> reachable = find_reachable(question, counts.exact);
   const int64_t total = static_cast<int64_t>(reachable.size());
-  const int64_t most = plan.candidates ? std::min(plan.k, plan.candidates) : plan.k;
-  CHECK(count == std::min(most, total));
-  const bool all_probed = plan.probes >= layout.buckets;
+  const int64_t candidates = count_wanted(plan, counts);
+  const int64_t most = candidates && !counts.exact ? std::min(plan.k, candidates) : plan.k;
+  // In a damaged layout, some items are in no bucket of the first repetition.
+  const bool missing = question.planted.damaged && layout.centroids.present;
+  CHECK(missing ? count <= std::min(most, total) : count == std::min(most, total));
+  const bool all_probed = counts.probed == layout.repetitions * layout.buckets;
   const bool all_compared = plan.candidates == 0 || plan.candidates >= total;
-  if (!all_probed || !all_compared || (plan.score == kCodes && layout.int8.present)) return;
+  const bool rounded = plan.score == kCodes && layout.int8.present;
+  if (!counts.exact && (!all_probed || !all_compared || rounded || !by_distance)) return;
   std::vector<Truth> truths;
   for (const int64_t item : reachable) truths.push_back(compute_truth(layout, row.data(), item));
   std::sort(truths.begin(), truths.end(),
@@ -129,12 +167,12 @@ void check_answer(const Question& question, const float* query, bool wild, float
 
 void check_search(Source& source, const Planted& planted, const SearchPlan& plan, int64_t count) {
   const VectorLayout& layout = planted.layout;
-  const Exact<uint8_t> filter = draw_filter(source, layout.items);
-  const uint8_t* allowed = source.coin() ? filter.data() : nullptr;
+  const Sieve sieve = draw_filter(source, layout.items);
+  const Filter* filter = source.coin() ? &sieve.filter : nullptr;
   Exact<int64_t> ids(layout.items);
   for (int64_t item = 0; item < layout.items; ++item) ids[item] = -2 - item;
   const Form form = layout.metric == kL2 ? kPlain : static_cast<Form>(source.one_of({kCosine, kIp}));
-  const Question question{planted, plan, allowed, source.coin() ? ids.data() : nullptr, form};
+  const Question question{planted, plan, filter, source.coin() ? ids.data() : nullptr, form};
   const bool wild = source.mood == kWild;
   source.mood = wild ? kSmooth : source.mood;
   Exact<float> queries = draw_floats(source, count * layout.dim);
@@ -163,19 +201,130 @@ void check_search(Source& source, const Planted& planted, const SearchPlan& plan
         CHECK(same(answer.distances.data(), expected.distances.data(), count * plan.k));
       }
       for (int64_t i = 0; i < count; ++i)
-        check_answer(question, queries.data() + i * layout.dim, wild,
+        check_answer(question, queries.data() + i * layout.dim, wild, answer.counts[i],
                      answer.distances.data() + i * plan.k, answer.items.data() + i * plan.k);
     }
     about = before;
   }
 }
 
+namespace {
+
+// What the probed buckets hold, counted in plain C++.
+struct Tally {
+  std::set<int32_t> probed;
+  int64_t read = 0, permitted = 0;
+  std::map<int64_t, int64_t> votes;
+  std::map<int64_t, uint64_t> sums;  // of codes, in the order of keys: then the larger item
+};
+
+Tally count_entries(const Question& question, const Scratch& scratch) {
+  const VectorLayout& layout = question.planted.layout;
+  const int64_t B = layout.buckets;
+  Tally tally;
+  tally.probed = {scratch.probed, scratch.probed + scratch.counts.probed};
+  CHECK(static_cast<int64_t>(tally.probed.size()) == scratch.counts.probed);
+  for (const int32_t pair : tally.probed) {
+    const int64_t at = pair / B * (B + 1) + pair % B;
+    tally.read += layout.offsets[at + 1] - layout.offsets[at];
+    for (int64_t e = layout.offsets[at]; e < layout.offsets[at + 1]; ++e) {
+      const int64_t item = layout.entries[e];
+      if (!is_allowed(question, item)) continue;
+      ++tally.votes[item];
+      ++tally.permitted;
+      if (question.plan.score != kCodes) continue;
+      const int64_t place = e - layout.offsets[at], lane = place % kLanes;
+      const uint8_t* block = layout.codes.blocks + (layout.codes.offsets[at] + place / kLanes) *
+                                                       layout.codes.pieces / 2 * kLanes;
+      uint64_t sum = 0;
+      for (int64_t row = 0; row < layout.codes.pieces / 2; ++row) {
+        const uint8_t byte = block[row * kLanes + 2 * (lane % 16) + lane / 16];
+        sum += scratch.table[row * kLanes + (byte & 15)];
+        sum += scratch.table[row * kLanes + 16 + (byte >> 4)];
+      }
+      tally.sums[item] = sum << 32 | static_cast<uint64_t>(item);
+    }
+  }
+  return tally;
+}
+
+// The items that a scan leaves: all that it found, or those with the largest sums of codes.
+std::set<int64_t> list_found(const SearchPlan& plan, const Tally& tally, int64_t wanted) {
+  std::set<int64_t> found;
+  if (plan.score == kCodes) {
+    std::vector<uint64_t> keys;
+    for (const auto& [item, key] : tally.sums) keys.push_back(key);
+    std::sort(keys.rbegin(), keys.rend());
+    keys.resize(std::min(keys.size(), static_cast<size_t>(wanted)));
+    for (const uint64_t key : keys) found.insert(static_cast<int64_t>(key & UINT32_MAX));
+  } else {
+    for (const auto& [item, count] : tally.votes) found.insert(item);
+  }
+  return found;
+}
+
+// The lowest log-probability that is probed at a level.
+double find_threshold(const SearchPlan& plan, double level) {
+  if (plan.levels == 0) return level > 32 ? -INFINITY : plan.threshold - level * std::log(4.0);
+  if (level >= static_cast<double>(plan.levels - 1)) return -INFINITY;
+  const int64_t low = static_cast<int64_t>(std::floor(level));
+  const double part = level - static_cast<double>(low);
+  return (1 - part) * plan.thresholds[low] + (part > 0 ? part * plan.thresholds[low + 1] : 0);
+}
+
+// Probed are the buckets from the threshold on, the best one, and in the first repetition those with
+// the nearest centroids. A scan under a filter ends only if it saw enough.
+void check_scan(const Question& question, const Scratch& scratch, const Tally& tally) {
+  const VectorLayout& layout = question.planted.layout;
+  const SearchPlan& plan = question.plan;
+  const Counts& counts = scratch.counts;
+  const int64_t B = layout.buckets;
+  int64_t first = 0;  // probed in the first repetition
+  for (const int32_t pair : tally.probed) first += pair < B;
+  const bool widened = question.filter && plan.levels;
+  if (widened) CHECK(counts.level >= plan.start);
+  if (!question.filter && layout.centroids.present) CHECK(counts.level == 0);
+  if (plan.probes == 0) {
+    const double cut = find_threshold(plan, counts.level), slack = 1e-4;
+    for (int64_t r = 0; r < layout.repetitions; ++r) {
+      const float* logits = scratch.logits + r * B;
+      const double best = static_cast<double>(*std::max_element(logits, logits + B));
+      for (int64_t b = 0; b < B; ++b) {
+        const double logit = static_cast<double>(logits[b]);
+        const bool probed = tally.probed.count(static_cast<int32_t>(r * B + b));
+        if (logit >= cut + slack) CHECK(probed);
+        if (probed && (r > 0 || !layout.centroids.present))
+          CHECK(logit >= cut - slack || logit == best);
+      }
+    }
+  }
+  if (plan.score != kCodes) {
+    CHECK(counts.passed == tally.read);
+    CHECK(counts.permitted == tally.permitted);
+  }
+  const bool everything = counts.probed == layout.repetitions * B;
+  // Buckets that hold nothing need not be probed.
+  int64_t full = 0, full_probed = 0;
+  for (int64_t b = 0; b < B; ++b) {
+    if (layout.offsets[b] == layout.offsets[b + 1]) continue;
+    full += 1;
+    full_probed += tally.probed.count(static_cast<int32_t>(b));
+  }
+  if (everything || (layout.centroids.present && full_probed == full)) return;
+  CHECK(counts.found >= plan.k);
+  if (widened)
+    CHECK(static_cast<double>(counts.passed) <=
+          static_cast<double>(counts.permitted) * std::exp2(counts.level + 0.51));
+}
+
+}  // namespace
+
 void check_stages(Source& source, const Planted& planted, const SearchPlan& plan) {
   const VectorLayout& layout = planted.layout;
   const int64_t B = layout.buckets;
-  const Exact<uint8_t> filter = draw_filter(source, layout.items);
-  const uint8_t* allowed = source.coin() ? filter.data() : nullptr;
-  const Question question{planted, plan, allowed, nullptr, layout.metric == kL2 ? kPlain : kIp};
+  const Sieve sieve = draw_filter(source, layout.items);
+  const Filter* filter = source.coin() ? &sieve.filter : nullptr;
+  const Question question{planted, plan, filter, nullptr, layout.metric == kL2 ? kPlain : kIp};
   const Exact<float> query = draw_floats(source, layout.dim);
   Exact<float> distances(plan.k);
   Exact<int64_t> items(plan.k);
@@ -185,11 +334,11 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     SearchScratch memory(layout);
     Scratch& scratch = memory.prepare(plan.k);
     const auto run = [&](Stage stage) {
-      kernels->run_stage(stage, layout, plan, allowed, query.data(), scratch, distances.data(),
+      kernels->run_stage(stage, layout, plan, filter, query.data(), scratch, distances.data(),
                          items.data());
     };
     run(kRoute);
-    for (int64_t r = 0; r < layout.repetitions; ++r) {
+    for (int64_t r = 0; r < layout.repetitions && !plan.exact; ++r) {
       double total = 0;
       for (int64_t b = 0; b < B; ++b)
         total += std::exp(static_cast<double>(scratch.logits[r * B + b]));
@@ -197,69 +346,58 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     }
     run(kScan);
     const Counts& counts = scratch.counts;
-    const std::vector<int32_t> probed(scratch.probed, scratch.probed + counts.probed);
-    CHECK(std::set<int32_t>(probed.begin(), probed.end()).size() == probed.size());
-    std::map<int64_t, int64_t> votes;
-    std::map<int64_t, uint64_t> sums;  // of codes, in the order of keys: then the larger item
-    int64_t read = 0;
-    for (const int32_t pair : probed) {
-      const int64_t at = pair / B * (B + 1) + pair % B;
-      read += layout.offsets[at + 1] - layout.offsets[at];
-      for (int64_t e = layout.offsets[at]; e < layout.offsets[at + 1]; ++e) {
-        const int64_t item = layout.entries[e];
-        if (!is_allowed(question, item)) continue;
-        ++votes[item];
-        if (plan.score != kCodes) continue;
-        const int64_t place = e - layout.offsets[at], lane = place % kLanes;
-        const uint8_t* block = layout.codes.blocks + (layout.codes.offsets[at] + place / kLanes) *
-                                                         layout.codes.pieces / 2 * kLanes;
-        uint64_t sum = 0;
-        for (int64_t row = 0; row < layout.codes.pieces / 2; ++row) {
-          const uint8_t byte = block[row * kLanes + 2 * (lane % 16) + lane / 16];
-          sum += scratch.table[row * kLanes + (byte & 15)];
-          sum += scratch.table[row * kLanes + 16 + (byte >> 4)];
-        }
-        sums[item] = sum << 32 | static_cast<uint64_t>(item);
-      }
-    }
-    CHECK(counts.read == read);
-    std::set<int64_t> expected;
-    if (plan.score == kCodes) {
-      std::vector<uint64_t> keys;
-      for (const auto& [item, key] : sums) keys.push_back(key);
-      std::sort(keys.rbegin(), keys.rend());
-      keys.resize(std::min(keys.size(), static_cast<size_t>(plan.candidates)));
-      for (const uint64_t key : keys) expected.insert(static_cast<int64_t>(key & UINT32_MAX));
-    } else {
-      for (const auto& [item, count] : votes) {
-        expected.insert(item);
-        CHECK(scratch.votes[item] == count);
-      }
-    }
-    const std::set<int64_t> found(scratch.touched, scratch.touched + counts.found);
+    Tally tally = count_entries(question, scratch);
+    std::set<int64_t> found(scratch.touched, scratch.touched + counts.found);
     CHECK(counts.found == static_cast<int64_t>(found.size()));
-    if (!planted.damaged) CHECK(found == expected);  // damaged, an item may have several codes
+    if (counts.exact) {
+      CHECK(found == find_reachable(question, true));
+    } else {
+      CHECK(counts.read == tally.read);
+      // Damaged, an item may have several codes.
+      if (!planted.damaged) CHECK(found == list_found(plan, tally, count_wanted(plan, counts)));
+      if (!planted.damaged) check_scan(question, scratch, tally);
+      if (plan.score != kCodes)
+        for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);
+    }
     run(kSelect);
     CHECK(counts.chosen <= counts.found);
     std::set<int64_t> chosen(scratch.touched, scratch.touched + counts.chosen);
     CHECK(std::includes(found.begin(), found.end(), chosen.begin(), chosen.end()));
-    if (plan.score != kCodes) {
-      if (plan.candidates) CHECK(counts.chosen <= plan.candidates);
-      for (const int64_t item : chosen) CHECK(votes[item] >= plan.min_votes);
+    if (plan.score != kCodes && !counts.exact) {
+      if (plan.candidates) CHECK(counts.chosen <= count_wanted(plan, counts));
+      for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
     run(kRerank);
-    for (int64_t t = 0; t < plan.k; ++t)
-      if (items[t] >= 0) CHECK(chosen.count(items[t]));
-    if (plan.score == kCodes) kernels->count_votes(layout, allowed, scratch);
-    for (const auto& [item, count] : votes) CHECK(scratch.votes[item] == count);
+    if (counts.strange) {  // some more buckets, and the candidates of a second scan
+      const std::set<int32_t> first = tally.probed;
+      tally = count_entries(question, scratch);
+      CHECK(std::includes(tally.probed.begin(), tally.probed.end(), first.begin(), first.end()));
+      CHECK(tally.probed.size() <= first.size() + static_cast<size_t>(plan.more));
+      chosen = {scratch.touched, scratch.touched + counts.last};
+      if (plan.score != kCodes)
+        for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
+    }
+    double before_it = -INFINITY;
+    for (int64_t t = 0; t < plan.k && items[t] >= 0; ++t) {
+      CHECK(chosen.count(items[t]));
+      if (counts.exact || plan.score == kCodes) continue;
+      const double score = static_cast<double>(scratch.scores[items[t]]);
+      const double rank = static_cast<double>(distances[t]) - plan.by_score * score;
+      CHECK(rank >= before_it - 1e-5 * std::max(1.0, std::fabs(before_it)));
+      before_it = rank;
+    }
+    if (!counts.exact) {
+      if (plan.score == kCodes) kernels->count_votes(layout, filter, scratch);
+      for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);
+    }
 
     // All stages at once give the same answer.
     SearchScratch whole_memory(layout);
     Exact<float> whole_distances(plan.k);
     Exact<int64_t> whole_items(plan.k);
-    kernels->search_block(layout, plan, allowed, nullptr, kPlain, query.data(), 1,
+    kernels->search_block(layout, plan, filter, nullptr, kPlain, query.data(), 1,
                           whole_memory.prepare(plan.k), whole_distances.data(),
-                          whole_items.data());
+                          whole_items.data(), nullptr);
     CHECK(same(distances.data(), whole_distances.data(), plan.k));
     CHECK(std::equal(items.begin(), items.end(), whole_items.begin()));
     about = before;

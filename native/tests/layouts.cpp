@@ -195,6 +195,32 @@ void make_router(Source& source, Planted& planted) {
     int8.lengths = planted.int8_lengths.data();
   }
   
+  // The mean of each bucket of the first repetition. Empty buckets are infinitely far.
+  void make_centroids(Source& source, Planted& planted) {
+    const int64_t d = planted.shape.dim, B = planted.shape.buckets;
+    planted.mean_centre = Exact<float>(d);
+    planted.mean_columns = Exact<float>(d * B);
+    planted.mean_bias = Exact<float>(B);
+    if (planted.shape.metric == kL2)
+      for (float& value : planted.mean_centre) value = source.value();
+    for (int64_t b = 0; b < B; ++b) {
+      const int64_t begin = planted.offsets[b], end = planted.offsets[b + 1];
+      const float count = static_cast<float>(std::max<int64_t>(1, end - begin));
+      planted.mean_bias[b] = begin == end ? -INFINITY : 0;
+      for (int64_t e = begin; e < end; ++e)
+        for (int64_t j = 0; j < d; ++j) {
+          const float value = planted.vectors[planted.items[e] * d + j] - planted.mean_centre[j];
+          planted.mean_columns[j * B + b] += value / count;
+          if (planted.shape.metric == kL2) planted.mean_bias[b] -= value * value / count / 2;
+        }
+    }
+    Centroids& centroids = planted.layout.centroids;
+    centroids.present = true;
+    centroids.centre = planted.mean_centre.data();
+    centroids.columns = planted.mean_columns.data();
+    centroids.bias = planted.mean_bias.data();
+  }
+  
   }  // namespace
   
   Exact<float> draw_floats(Source& source, int64_t count) {
@@ -229,6 +255,7 @@ void make_router(Source& source, Planted& planted) {
   shape.prefilter = source.coin();
   shape.copies = source.one_of({1, 1, 1, 2, 0});
   shape.metric = source.coin() ? kL2 : kDot;
+  shape.centroids = source.coin();
   return shape;
 }
 
@@ -248,6 +275,7 @@ Planted make_layout(Source& source, const Shape& shape) {
   make_buckets(source, planted);
   if (shape.pieces) make_codes(source, planted);
   if (shape.prefilter) make_int8(source, planted);
+  if (shape.centroids) make_centroids(source, planted);
   return planted;
 }
 
@@ -279,14 +307,35 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   plan.score = static_cast<Score>(source.below(shape.pieces ? 4 : 3));
   if (plan.score == kCodes)
     plan.candidates = std::min(std::max<int64_t>(plan.candidates, 1), kMostCandidates);
+  plan.exact = source.below(8) == 0;
+  plan.levels = source.one_of({0, 1, 3, kLevels});
+  double threshold = plan.threshold, centroids = 0;
+  for (int64_t level = 0; level < std::max<int64_t>(1, plan.levels); ++level) {
+    plan.thresholds[level] = threshold;
+    plan.centroids[level] = centroids;
+    threshold -= static_cast<double>(source.between(0, 8)) / 4;
+    centroids += static_cast<double>(source.one_of({0, 0, 1, 5}));
+  }
+  plan.start = static_cast<double>(source.between(0, 20)) / 4;
+  plan.exact_from = source.coin() ? INFINITY : static_cast<double>(source.between(0, 100)) / 4;
+  plan.far = source.coin() ? INFINITY : static_cast<double>(source.between(-8, 40)) / 8;
+  plan.more = source.one_of({0, 1, 3, shape.buckets, 1000});
+  plan.unsure = source.coin() ? 0 : static_cast<double>(source.between(0, 10)) / 10;
+  if (plan.score != kCodes && source.below(4) == 0)
+    plan.by_score = static_cast<double>(source.one_of({1, 10, 1000000})) / 10;
   return plan;
 }
 
-Exact<uint8_t> draw_filter(Source& source, int64_t items) {
-  Exact<uint8_t> allowed(items);
+Sieve draw_filter(Source& source, int64_t items) {
+  Sieve sieve{Exact<uint8_t>(items), {}};
   const int64_t share = source.one_of({1, 2, 10, 1000});
-  for (uint8_t& one : allowed) one = source.draw(1, share) == 1;
-  return allowed;
+  for (uint8_t& one : sieve.mask) one = source.draw(1, share) == 1;
+  sieve.rows = Exact<int32_t>(std::count(sieve.mask.begin(), sieve.mask.end(), 1));
+  int32_t* row = sieve.rows.begin();
+  for (int64_t item = 0; item < items; ++item)
+    if (sieve.mask[item]) *row++ = static_cast<int32_t>(item);
+  sieve.filter = {sieve.mask.data(), sieve.rows.data(), sieve.rows.size()};
+  return sieve;
 }
 
 }  // namespace irli

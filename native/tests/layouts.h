@@ -42,6 +42,7 @@ struct Shape {
   bool prefilter;
   int64_t copies;  // buckets of an item in each repetition, 0 to 2
   Metric metric;
+  bool centroids;
 };
 Shape draw_shape(Source& source);
 
@@ -63,6 +64,7 @@ struct Planted {
   Exact<int64_t> code_offsets;
   Exact<int8_t> int8_bytes;
   Exact<float> int8_shift, int8_step, int8_lengths;
+  Exact<float> mean_centre, mean_columns, mean_bias;
 };
 Planted make_layout(Source& source, const Shape& shape);
 
@@ -81,7 +83,14 @@ void damage(Source& source, Planted& planted);
 
 SearchPlan draw_plan(Source& source, const Shape& shape);
 
-// A boolean for each item. Allows all, some, or very few of them.
-Exact<uint8_t> draw_filter(Source& source, int64_t items);
+// A filter and the memory that it points to.
+struct Sieve {
+  Exact<uint8_t> mask;
+  Exact<int32_t> rows;
+  Filter filter{};
+};
+
+// Allows all, some, or very few of the items.
+Sieve draw_filter(Source& source, int64_t items);
 
 }  // namespace irli

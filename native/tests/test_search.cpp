@@ -35,6 +35,7 @@ void test_many_queries() {
   plan.k = 3;
   plan.probes = 1;
   plan.candidates = 4;
+  plan.far = INFINITY;
   for (const Kernels* kernels : all_kernels()) {
     about = std::string("many queries, ") + kernels->name;
     SearchScratch used(planted.layout);
@@ -46,7 +47,8 @@ void test_many_queries() {
       SearchScratch* memory[2] = {&used, &fresh};
       for (int which = 0; which < 2; ++which)
         kernels->search_block(planted.layout, plan, nullptr, nullptr, kPlain, query.data(), 1,
-                              memory[which]->prepare(plan.k), distances[which], items[which]);
+                              memory[which]->prepare(plan.k), distances[which], items[which],
+                              nullptr);
       CHECK(memcmp(items[0], items[1], sizeof items[0]) == 0);
       CHECK(same(distances[0], distances[1], 3));
     }
@@ -71,8 +73,16 @@ void test_many_items() {
     SearchPlan plan{};
     plan.k = 20;
     plan.probes = 2;
+    plan.far = INFINITY;
     about = "many items, rerank";
     check_search(source, planted, plan, 1);
+    plan.exact = true;
+    about = "many items, exact";
+    check_search(source, planted, plan, kBlock);
+    plan.k = 40000;  // so many keys that the queries are compared one by one
+    check_search(source, planted, plan, 3);
+    plan.k = 20;
+    plan.exact = false;
     plan.score = kCodes;
     plan.candidates = kMostCandidates;
     about = "many items, codes";

@@ -39,12 +39,21 @@ def test_the_ids_cannot_be_changed() -> None:
 def test_filters(ids: Ids) -> None:
     some = ids.values[[0, 2]]
     assert ids.allowed(None) is None  # all of them
-    assert ids.allowed(some).tolist() == [True, False, True]
-    assert ids.allowed(Deny(some)).tolist() == [False, True, False]
-    assert ids.allowed(np.array([False, True, True])).tolist() == [False, True, True]
-    assert ids.allowed([]).tolist() == [False] * 3
-    assert ids.allowed(Deny([])).tolist() == [True] * 3
-    assert ids.allowed([99]).tolist() == [False] * 3
+    for filter, right in (
+        (some, [0, 2]),
+        (some[::-1], [0, 2]),
+        ([*some, *some], [0, 2]),
+        (Deny(some), [1]),
+        (np.array([False, True, True]), [1, 2]),
+        ([], []),
+        (Deny([]), [0, 1, 2]),
+        ([99], []),
+    ):
+        allowed = ids.allowed(filter)
+        assert allowed is not None
+        assert allowed.rows.dtype == np.int32
+        assert allowed.rows.tolist() == right  # in ascending order
+        assert allowed.mask.tolist() == [row in right for row in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import irli
-from irli.base.recipe import RECIPES, Recipe, as_recipe, recipe
+from irli.base.recipe import RECIPES, Recipe, as_recipe, is_exact_cheap, recipe
 from irli.errors import InvalidParameter
 
 DEFAULT = {
@@ -36,6 +38,7 @@ DEFAULT = {
     "choices": 32,
     "slack": 1.3,
     "buckets_per_item": 2,
+    "self_hits": True,
     "boost": True,
     "epochs": 10,
     "repartition_every": 0,
@@ -71,6 +74,7 @@ PAPER = {
     "choices": 10,
     "slack": 1.3,
     "buckets_per_item": 1,
+    "self_hits": False,
     "boost": False,
     "epochs": 30,
     "repartition_every": 5,
@@ -106,6 +110,7 @@ PAPER_LABELS = {
     "choices": 10,
     "slack": 1.3,
     "buckets_per_item": 1,
+    "self_hits": False,
     "boost": False,
     "epochs": 30,
     "repartition_every": 5,
@@ -141,6 +146,7 @@ LABELS = {
     "choices": 32,
     "slack": 1.3,
     "buckets_per_item": 1,
+    "self_hits": False,
     "boost": False,
     "epochs": 5,
     "repartition_every": 1,
@@ -151,7 +157,11 @@ LABELS = {
     "learning_rate": 0.002,
     "seed": 0,
 }
+AUTO = DEFAULT | {"name": "auto"}
+EXACT = DEFAULT | {"name": "exact", "buckets": 1, "pieces": 0, "self_hits": False}
 TABLES: dict[str, dict[str, Any]] = {
+    "auto": AUTO,
+    "exact": EXACT,
     "default": DEFAULT,
     "paper": PAPER,
     "paper-labels": PAPER_LABELS,
@@ -192,7 +202,7 @@ def test_a_recipe_may_be_given_by_its_name() -> None:
 
 @pytest.mark.parametrize("given", [7, None, "papers", {"epochs": 3}])
 def test_what_is_no_recipe(given: Any) -> None:
-    with pytest.raises(InvalidParameter, match="'recipe' parameter must be one of 'default'"):
+    with pytest.raises(InvalidParameter, match="'recipe' parameter must be one of 'auto'"):
         as_recipe(given)
 
 
@@ -232,6 +242,7 @@ def test_names_of_old_folders_are_not_settings(old: str) -> None:
         ({"noise": -0.1}, "'noise' parameter"),
         ({"query_share": 1.5}, r"'query_share'.*\[0.0, 1.0\]"),
         ({"learning_rate": float("nan")}, "'learning_rate' parameter"),
+        ({"self_hits": 1}, "'self_hits' parameter of the recipe must be True or False"),
         ({"boost": 1}, "'boost' parameter of the recipe must be True or False"),
         ({"start": "alone"}, "'start'.*'kmeans', 'hash', 'one-per-item'"),
         ({"accept": "never"}, "'accept'.*'validated', 'always'"),
@@ -288,6 +299,31 @@ def test_the_default_is_filled_in(items: int, dim: int, filled: dict[str, Any]) 
     assert dataclasses.asdict(recipe().resolve(items, dim)) == DEFAULT | filled
 
 
+ONE_BUCKET = {"choices": 1, "buckets_per_item": 1, "linear": 64, "repartition_every": 2}
+
+
+def test_auto_learns_nothing_for_few_items() -> None:
+    few = dataclasses.asdict(recipe("auto", seed=3).resolve(5000, 64))
+    assert few == EXACT | ONE_BUCKET | {"seed": 3, "training_points": 200_000}
+    assert few == dataclasses.asdict(recipe("exact", seed=3).resolve(5000, 64))
+    for items, dim in ((50_001, 1), (100_000, 64), (10**7, 2)):
+        resolved = recipe("auto", seed=3).resolve(items, dim)
+        assert resolved == recipe("default", seed=3).resolve(items, dim)
+
+
+def test_who_says_how_to_learn_wants_to_learn() -> None:
+    assert recipe("auto", epochs=3) == recipe("default", epochs=3)
+    assert recipe("auto", seed=3, buckets=4).resolve(20, 3).name == "default"
+    assert recipe("auto", seed=3).name == "auto"
+
+
+@given(st.integers(1, 10**6), st.integers(1, 5000), st.integers(1, 10**6), st.integers(1, 5000))
+def test_fewer_and_shorter_items_are_cheaper(items: int, dim: int, more: int, longer: int) -> None:
+    if not is_exact_cheap(items, dim):
+        assert not is_exact_cheap(items + more, dim)
+        assert not is_exact_cheap(items, dim + longer)
+
+
 def test_few_labels_get_an_output_each() -> None:
     few = {
         "start": "one-per-item",
@@ -317,7 +353,7 @@ def test_what_the_data_bounds() -> None:
         recipe("labels", buckets=10).resolve_for_labels(9)
 
 
-@pytest.mark.parametrize("name", ["default", "paper"])
+@pytest.mark.parametrize("name", ["auto", "default", "exact", "paper"])
 def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
     with pytest.raises(InvalidParameter, match=f"labels have no vectors.* Got '{name}'"):
         recipe(name).resolve_for_labels(100)

@@ -37,14 +37,16 @@ def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 @cache
 def index(form: str = "plain") -> VectorLayout:
-    """An index with everything that its form has: codes, a prefilter, a projection."""
+    """An index with all that its form has: codes, a prefilter, centroids, a projection."""
     routers = [random_router(DIM, B, hidden=40, seed=r) for r in range(R)]
     sample = normal(200, DIM, seed=1)
     if form != "plain":
         convert = Router.to_cascade if form == "cascade" else Router.to_int8
         routers = [convert(model, sample) for model in routers]
     partitions = [random_partition(N, B, seed=r) for r in range(R)]
-    layout = assemble_layout(routers, partitions, normal(N, DIM), L2, pieces=8, int8=True)
+    layout = assemble_layout(
+        routers, partitions, normal(N, DIM), L2, pieces=8, int8=True, centroids=True
+    )
     if form == "int8":
         columns = np.concatenate([*layout.project, layout.codes.rotation], axis=1)
         shifts = np.concatenate([*layout.shift, layout.codes.shift])
@@ -58,7 +60,7 @@ def index(form: str = "plain") -> VectorLayout:
 def wrong(array: NDArray[Any]) -> dict[str, Any]:
     """Return the array in clothes that must not be converted silently."""
     wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), dtype=array.dtype)
-    other = {"float32": np.float64, "int64": np.int32, "bool": np.uint8}[array.dtype.name]
+    other = {"float32": "f8", "int64": "i4", "int32": "i8", "bool": "u1"}[array.dtype.name]
     found = {
         "another type": array.astype(other),
         "float16": array.astype(np.float16),
@@ -87,12 +89,14 @@ def arguments() -> dict[str, Any]:
         "queries": normal(9, DIM, seed=2),
         "plan": plan(),
         "allowed": np.ones(N, dtype=bool),
+        "rows": np.arange(N, dtype=np.int32),
         "ids": np.arange(N),
         "form": PLAIN,
         "first": 0,
         "last": 9,
         "distances": np.empty((9, 5), dtype=np.float32),
         "items": np.empty((9, 5), dtype=np.int64),
+        "work": np.empty((9, 5), dtype=np.int64),
     }
 
 
@@ -108,14 +112,25 @@ def arguments_of_one() -> dict[str, Any]:
 
 
 def arguments_of_explain() -> dict[str, Any]:
-    return {"query": normal(1, DIM, seed=2), "plan": plan(), "allowed": np.ones(N, dtype=bool)}
+    names = ("allowed", "rows")
+    return {"query": normal(1, DIM, seed=2), "plan": plan()} | {n: arguments()[n] for n in names}
+
+
+def arguments_of_route() -> dict[str, Any]:
+    out = np.empty((9, R, B), dtype=np.float32)
+    return {"queries": normal(9, DIM, seed=2), "out": out}
 
 
 CALLS = {
-    "search": (arguments, ("queries", "allowed", "ids", "distances", "items")),
+    "search": (
+        arguments,
+        ("queries", "allowed", "rows", "ids", "distances", "items", "work"),
+    ),
     "search_one": (arguments_of_one, ("ids", "distances", "items")),
-    "explain": (arguments_of_explain, ("query", "allowed")),
+    "explain": (arguments_of_explain, ("query", "allowed", "rows")),
+    "route": (arguments_of_route, ("queries", "out")),
 }
+FEWER = ("too few columns", "empty")  # may be allowed
 EACH = [(call, name) for call, (_, names) in CALLS.items() for name in names]
 
 
@@ -126,6 +141,7 @@ def test_arrays_are_never_converted(call: str, name: str) -> None:
     taken = [
         clothes
         for clothes, array in wrong(good[name]).items()
+        if not (name == "rows" and clothes in FEWER)
         if not refuses(lambda array=array: ask(**{**good, name: array}))
     ]
     assert taken == []
@@ -135,17 +151,37 @@ def test_arrays_are_never_converted(call: str, name: str) -> None:
 @pytest.mark.parametrize(("call", "name"), EACH)
 def test_only_what_may_be_missing_may_be_none(call: str, name: str) -> None:
     ask, good = getattr(VectorSearcher(index()), call), CALLS[call][0]()
-    if name in ("allowed", "ids") and call != "search_one":
+    if name in ("ids", "work") and call != "search_one":
         ask(**{**good, name: None})
     else:
         with pytest.raises((TypeError, ValueError)):
             ask(**{**good, name: None})
 
 
-@pytest.mark.parametrize("name", ["distances", "items"])
+def test_a_filter_is_a_mask_and_its_rows() -> None:
+    searcher = VectorSearcher(index())
+    for ask, good in ((searcher.search, arguments()), (searcher.explain, arguments_of_explain())):
+        ask(**{**good, "allowed": None, "rows": None})
+        for name in ("allowed", "rows"):
+            with pytest.raises(ValueError, match="a mask and rows"):
+                ask(**{**good, name: None})
+
+
+@pytest.mark.parametrize("rows", [[-1], [N], [0, N], [2**31 - 1], [-(2**31)], [0] * (N + 1)])
+def test_rows_of_a_filter_that_no_item_has_are_refused(rows: list[int]) -> None:
+    searcher = VectorSearcher(index())
+    given = np.array(rows, dtype=np.int32)
+    for ask, good in ((searcher.search, arguments()), (searcher.explain, arguments_of_explain())):
+        with pytest.raises(ValueError, match="rows of a filter must be rows of the index"):
+            ask(**{**good, "rows": given})
+
+
+@pytest.mark.parametrize("name", ["distances", "items", "work"])
 def test_answers_are_not_written_into_read_only_arrays(name: str) -> None:
     searcher = VectorSearcher(index())
     for ask, good in ((searcher.search, arguments()), (searcher.search_one, arguments_of_one())):
+        if name not in good:
+            continue
         good[name] = read_only(np.full_like(good[name], 7))
         with pytest.raises((TypeError, ValueError)):
             ask(**good)
@@ -166,7 +202,7 @@ def test_a_single_query_that_must_be_converted_is_not_searched() -> None:
 
 def test_answers_need_a_row_for_each_query() -> None:
     searcher = VectorSearcher(index())
-    for name in ("distances", "items"):
+    for name in ("distances", "items", "work"):
         good = arguments()
         for rows in (8, 10):
             shape = rows, 5
@@ -204,7 +240,7 @@ def test_read_only_and_mapped_arrays_are_taken(tmp_path: Path) -> None:
     searcher, good = VectorSearcher(index()), arguments()
     searcher.search(**good)
     right = good["items"].copy()
-    for name in ("queries", "allowed", "ids"):
+    for name in ("queries", "allowed", "rows", "ids"):
         np.save(tmp_path / f"{name}.npy", good[name])
         for array in (
             read_only(good[name]),
@@ -249,6 +285,16 @@ def test_arrays_that_begin_anywhere_in_memory() -> None:
         {"score": 4},
         {"score": CODES, "candidates": 0},
         {"score": CODES, "candidates": 16_385},
+        {"thresholds": [-1.0] * 25, "centroids": [0.0] * 25},
+        {"thresholds": [-1.0, -2.0], "centroids": [0.0]},
+        {"thresholds": [-1.0, -2.0]},
+        {"centroids": [0.0] * 25},
+        {"centroids": [-1.0]},
+        {"centroids": [math.nan]},
+        {"centroids": [1e9]},
+        {"start": -1.0},
+        {"start": math.nan},
+        {"more": -1},
     ],
     ids=str,
 )
@@ -257,7 +303,7 @@ def test_plans_out_of_range_are_refused(changes: dict[str, Any]) -> None:
         plan(**changes)
 
 
-@pytest.mark.parametrize("name", ["k", "probes", "min_votes", "candidates", "score"])
+@pytest.mark.parametrize("name", ["k", "probes", "min_votes", "candidates", "score", "more"])
 @pytest.mark.parametrize("value", ["1", 1.5, None, 2**64])
 def test_plans_hold_whole_numbers(name: str, value: Any) -> None:
     with pytest.raises(TypeError):
@@ -272,8 +318,13 @@ def test_plans_are_told_as_they_were_made() -> None:
         "min_votes": 4,
         "candidates": 9,
         "score": 1,
+        "exact": True,
+        "far": 2.5,
+        "more": 7,
     }
     made = SearchPlan(**given)
+    bare = SearchPlan(**{name: given[name] for name in list(given)[:6]})
+    assert (bare.exact, bare.far, bare.more) == (False, math.inf, 0)
     assert {name: getattr(made, name) for name in given} == given
     with pytest.raises(AttributeError):
         made.k = 5

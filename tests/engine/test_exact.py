@@ -120,6 +120,61 @@ def test_sizes_around_those_of_tiles_and_vectors(n: int, k: int) -> None:
     check(queries, base, k, "l2", rows, exact_neighbors(queries, base, k, rows=rows, threads=1))
 
 
+def true_rows(queries: np.ndarray, base: np.ndarray, k: int) -> np.ndarray:
+    """The k nearest rows in float64, the smaller row first of equals."""
+    gaps = queries[:, None].astype(np.float64) - base[None]
+    return np.argsort(np.square(gaps).sum(axis=2), axis=1, kind="stable")[:, :k]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e4, -1e4, 1e6])
+@pytest.mark.parametrize("dim", [3, 48])
+def test_data_far_from_the_origin(offset: float, dim: int) -> None:
+    """Where |x|^2 has no digits left for a distance."""
+    rng = np.random.default_rng(0)
+    base = (rng.normal(size=(1500, dim)) + offset).astype(np.float32)
+    queries = (rng.normal(size=(40, dim)) + offset).astype(np.float32)
+    found = exact_neighbors(queries, base, 10, threads=1)
+    exact = np.square(queries[:, None].astype(np.float64) - base).sum(axis=2)
+    got = np.take_along_axis(exact, found, axis=1)
+    right = np.sort(exact, axis=1)[:, :10]
+    np.testing.assert_allclose(got, right, rtol=1e-4)
+    assert (found == true_rows(queries, base, 10)).mean() > 0.99 or offset == 1e6  # ties
+
+
+@pytest.mark.parametrize("gap", [1e2, 1e3, 1e4])
+def test_tight_clusters_that_lie_far_apart(gap: float) -> None:
+    """The neighbours are those of the same cluster, whose distances the mean does not shorten."""
+    rng = np.random.default_rng(1)
+    owner = np.repeat(np.arange(20), 40)
+    centres = rng.normal(size=(20, 16)) * gap
+    base = (centres[owner] + rng.normal(size=(800, 16))).astype(np.float32)
+    found = exact_neighbors(base, base, 10, rows=np.arange(800), threads=1)
+    assert (owner[found] == owner[:, None]).all()
+    exact = np.square(base[:, None].astype(np.float64) - base).sum(axis=2)
+    np.fill_diagonal(exact, np.inf)
+    got = np.take_along_axis(exact, found, axis=1)
+    np.testing.assert_allclose(got, np.sort(exact, axis=1)[:, :10], rtol=0.01)
+
+
+def test_queries_far_from_a_tight_base() -> None:
+    """Their distances are large, and their differences small."""
+    rng = np.random.default_rng(2)
+    base = rng.normal(size=(500, 8)).astype(np.float32)
+    queries = (rng.normal(size=(20, 8)) * 1000).astype(np.float32)
+    found = exact_neighbors(queries, base, 5, threads=1)
+    exact = np.square(queries[:, None].astype(np.float64) - base).sum(axis=2)
+    got = np.take_along_axis(exact, found, axis=1)
+    np.testing.assert_allclose(got, np.sort(exact, axis=1)[:, :5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_equal_rows_are_no_reason_to_fail(offset: float) -> None:
+    base = np.full((50, 4), 0.1 + offset, dtype=np.float32)
+    assert exact_neighbors(base[:3], base, 4).tolist() == [[0, 1, 2, 3]] * 3
+    rows = np.array([0, 1, 2])
+    assert exact_neighbors(base[:3], base, 2, rows=rows).tolist() == [[1, 2], [0, 2], [0, 1]]
+
+
 def test_an_empty_base_and_rows_of_another_type() -> None:
     queries = np.ones((2, 3), dtype=np.float32)
     assert (

@@ -275,7 +275,7 @@ def test_a_part_of_a_batch() -> None:
     for first, last in ((0, 30), (3, 20), (7, 8), (30, 30), (12, 12), (12, 4)):
         distances = np.full((30, p.k), 7, dtype=np.float32)
         items = np.full((30, p.k), 7, dtype=np.int64)
-        reached = searcher.search(q, p, None, None, PLAIN, first, last, distances, items)
+        reached = searcher.search(q, p, None, None, None, PLAIN, first, last, distances, items)
         assert reached == max(first, last)
         part = np.zeros(30, dtype=bool)
         part[first:last] = True

@@ -17,6 +17,8 @@ RANKS = ("distance", "score", "blend")
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
 _MOST = 2**26  # buckets
+_MOST_ITEMS = 2**31 - 1  # the largest number that the kernels take
+_HIGHEST = 700.0  # logarithm; beyond it, a float overflows
 _ALONE = 100.0  # times the scale of the distances: these only decide between equal scores
 
 
@@ -215,6 +217,7 @@ class SearchParameters:
         return dataclasses.replace(
             chosen,
             points=points,
+            centroids=check_int("centroids", values.get("centroids", 0), at_least=0),
             far=None if far is None else float(far),
             by_score=check_float("by_score", values.get("by_score", 1.0), at_least=0.0),
             scale=check_float("scale", values.get("scale", 1.0), at_least=0.0),
@@ -232,11 +235,11 @@ class SearchParameters:
         """
         if not self.points:
             return self
-        threshold, candidates = self._threshold_at(k), self._between("candidates", k)
+        candidates = self._between("candidates", k)
         return dataclasses.replace(
             self,
-            threshold=math.exp(threshold),
-            candidates=None if math.isinf(candidates) else max(1, math.ceil(candidates)),
+            threshold=min(self._between("threshold", k), 1.0),
+            candidates=None if math.isinf(candidates) else _round_up(candidates),
             centroids=round(self._centroids_at(k)),
         )
 
@@ -301,16 +304,19 @@ class SearchParameters:
         """
         points = self.points
         first = next((i for i in range(1, len(points) - 1) if k <= points[i].k), len(points) - 1)
-        pair = points[max(0, first - 1)], points[first]
+        before = max(0, first - 1)
+        if k > points[first].k:  # beyond the last point; the next one may be too close for a line
+            before = max((i for i in range(first) if 2 * points[i].k <= points[first].k), default=0)
+        pair = points[before], points[first]
         low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
         if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
             return float(low)
         if name in ("centroids", "unsure", "more"):
-            return float(low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
+            return max(0.0, low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
         if not (0 < low < math.inf and 0 < high < math.inf):
             return float(high)
         part = math.log(k / pair[0].k) / math.log(pair[1].k / pair[0].k)
-        return float(math.exp(math.log(low) + part * (math.log(high) - math.log(low))))
+        return math.exp(min(math.log(low) + part * (math.log(high) - math.log(low)), _HIGHEST))
 
 
 def _read_point(values: dict[str, Any]) -> OperatingPoint:
@@ -326,6 +332,10 @@ def _read_point(values: dict[str, Any]) -> OperatingPoint:
     )
 
 
+def _round_up(value: float) -> int:
+    return max(1, math.ceil(min(value, _MOST_ITEMS)))
+
+
 def _check_count(name: str, value: int) -> int:
     """Check a count and cap it at 2^31 - 1, the largest number that the kernels take."""
-    return min(check_int(name, value, at_least=1, owner="search"), 2**31 - 1)
+    return min(check_int(name, value, at_least=1, owner="search"), _MOST_ITEMS)

@@ -249,14 +249,28 @@ def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measur
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
     """Lower the threshold for one item until nearly all items find themselves."""
+    items = len(trial.searcher.layout.vectors)
     while trial.self_hits(parameters) < _SELF_HITS:
-        first, *others = parameters.points
-        if first.threshold == 0.0:
+        first = parameters.points[0]
+        if first.threshold == 0.0 and (first.candidates or items) >= items:
             break
         lower = first.threshold / 2 if first.threshold > _LEAST else 0.0
-        points = _make_monotone([first._replace(threshold=lower), *others])
-        parameters = dataclasses.replace(parameters, points=points)
+        points = [_widen(point, lower, parameters.score) for point in parameters.points]
+        parameters = dataclasses.replace(parameters, points=_make_monotone(points))
     return parameters.at(trial.k)
+
+
+def _widen(point: OperatingPoint, threshold: float, score: str) -> OperatingPoint:
+    """Return the point with a lower threshold, unless it has one.
+
+    Candidates chosen by score are doubled: the right ones are lost among more entries. Codes tell
+    them apart.
+    """
+    if threshold > 0.0 and point.threshold <= threshold:
+        return point
+    if point.candidates is not None and (score != "codes" or threshold == 0.0):
+        point = point._replace(candidates=2 * point.candidates)
+    return point._replace(threshold=threshold)
 
 
 def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:

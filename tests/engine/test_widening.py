@@ -1,0 +1,464 @@
+"""Searches that probe more than their first buckets: filters, strange queries, too few items.
+
+The items lie on a line, ten in each bucket. The router gives every query the same probabilities. So
+it is known which buckets are probed, what is seen there, and what is nearest.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from planted import assemble_layout, constant_router, plant_codes
+from searching import Allowed, Stages, explain, plan, search
+
+from irli._native import SearchPlan, VectorSearcher
+from irli.engine.vector_layout import (
+    CODES,
+    COSINE,
+    DOT,
+    L2,
+    LOG_PROBABILITY,
+    PLAIN,
+    PROBABILITY,
+    VOTES,
+    VectorLayout,
+)
+from irli.learning.partition import Partition
+
+pytestmark = pytest.mark.usefixtures("simd")
+
+B, EACH = 64, 10
+N = B * EACH
+ITEMS = np.arange(N)
+LOGITS = -np.arange(B) / 6  # the first bucket is the most probable one, for every query
+PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum()
+WIDTHS = (4, 8, 16, 32)  # buckets probed at the levels 0 to 3; from level 4 on all of them
+
+
+def threshold_for(buckets: int) -> float:
+    """The log-probability between those of the last probed bucket and the next one."""
+    return float(np.log(PROBABILITIES[buckets - 1 : buckets + 1]).mean())
+
+
+LEVELS = {
+    "thresholds": [threshold_for(width) for width in (*WIDTHS, 60)],
+    "centroids": [0.0] * 5,
+    "threshold": threshold_for(4),
+}
+
+
+@cache
+def line(centroids: bool = True, metric: int = L2, codes: bool = False) -> VectorLayout:
+    """Item i lies at i, in bucket i // 10. With inner products, it lies on a half circle."""
+    vectors = ITEMS[:, None].astype(np.float32)
+    if metric == DOT:
+        angle = np.pi * ITEMS / N
+        vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    owner = (ITEMS // EACH)[:, None].astype(np.int32)
+    router = constant_router(vectors.shape[1], LOGITS)
+    layout = assemble_layout([router], [Partition(B, owner)], vectors, metric, centroids=centroids)
+    if codes:  # each item has the same sum, so that the larger number is chosen
+        layout = plant_codes(layout, np.zeros((N, 2), dtype=np.uint8), np.zeros((2, 16)))
+    return layout
+
+
+def ask(
+    p: SearchPlan,
+    allowed: Allowed = None,
+    at: float = 0.0,
+    layout: VectorLayout | None = None,
+) -> Stages:
+    """Search from a place on the line. A batch must find and do the same."""
+    layout = line() if layout is None else layout
+    query = np.array([at], dtype=np.float32)
+    told = explain(layout, query, p, allowed)
+    found = search(VectorSearcher(layout), np.stack([query] * 3), p, allowed)
+    for i in range(3):
+        np.testing.assert_array_equal(found.items[i], told.items)
+        np.testing.assert_array_equal(found.distances[i], told.distances)
+    work = [len(told.probed), told.read, told.chosen, told.exact, told.strange]
+    assert found.work is not None
+    assert found.work.tolist() == [work] * 3
+    return told
+
+
+def buckets_of(told: Stages) -> list[int]:
+    return sorted(b for _, b in told.probed)
+
+
+def allow(*rows: Any) -> NDArray[np.bool_]:
+    mask = np.zeros(N, dtype=bool)
+    for row in rows:
+        mask[row] = True
+    return mask
+
+
+def nearest(mask: NDArray[np.bool_], at: float, k: int) -> list[int]:
+    order = sorted(ITEMS[mask].tolist(), key=lambda item: (abs(item - at), item))[:k]
+    return order + [-1] * (k - len(order))
+
+
+# --- levels --------------------------------------------------------------------------------------
+
+EVERY_FOURTH = ITEMS % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "probed"), [(0, 4), (1, 8), (2, 16), (3, 32), (4, 64), (9, 64), (math.inf, 64)]
+)
+def test_a_filter_starts_at_the_level_of_its_selectivity(start: float, probed: int) -> None:
+    """All items are allowed here, so that nothing is widened any more."""
+    told = ask(plan(k=3, start=start, **LEVELS), ITEMS >= 0)
+    assert buckets_of(told) == list(range(probed))
+    assert (told.level, told.exact) == (start, False)
+    assert told.items.tolist() == [0, 1, 2]
+
+
+def test_between_levels_the_threshold_lies_between_theirs() -> None:
+    told = ask(plan(k=3, start=1.5, **LEVELS), ITEMS >= 0)
+    middle = (threshold_for(8) + threshold_for(16)) / 2
+    right = np.flatnonzero(np.log(PROBABILITIES) >= middle)
+    assert 8 < len(right) < 16
+    assert buckets_of(told) == right.tolist()
+
+
+def test_without_a_filter_the_level_is_zero() -> None:
+    told = ask(plan(k=3, start=3, exact_from=0, **LEVELS))
+    assert (buckets_of(told), told.level, told.exact) == ([0, 1, 2, 3], 0, False)
+
+
+def test_as_many_allowed_as_expected_are_enough() -> None:
+    told = ask(plan(k=3, start=2, exact_from=2.5, **LEVELS), EVERY_FOURTH)
+    assert (len(told.probed), told.level, told.exact) == (16, 2, False)
+    assert told.items.tolist() == [0, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("share", "level", "probed"),
+    [
+        (10, 1, 8),  # all are allowed: the first scan is enough
+        (5, 1, 8),  # a half, as expected
+        (4, 1, 8),  # needs log2(10 / 4) = 1.3, which is close enough
+        (3, 2, 16),  # 1.7, and so one level more
+        (2, math.log2(5), None),  # 2.3
+        (1, math.log2(10), None),  # 3.3
+    ],
+)
+def test_a_search_widens_by_what_it_sees(share: int, level: float, probed: int | None) -> None:
+    """Of each bucket, so many of ten items are allowed, where a half was expected."""
+    mask = np.isin(ITEMS % EACH, range(share))
+    told = ask(plan(k=2, start=1, **LEVELS), mask)
+    assert told.level == pytest.approx(level)
+    if probed is None:
+        low = int(level)
+        part, thresholds = level - low, LEVELS["thresholds"]
+        cut = (1 - part) * thresholds[low] + part * thresholds[low + 1]  # type: ignore[index]
+        probed = int((np.log(PROBABILITIES) >= cut).sum())
+        assert WIDTHS[low] < probed
+    assert buckets_of(told) == list(range(probed))
+    assert told.items.tolist() == nearest(mask, 0, 2)
+
+
+def test_what_counts_is_the_share_near_the_query() -> None:
+    """Half of all items, but one of ten near the query: 0, 10, 20, ..., and all from 320 on."""
+    mask = (ITEMS % EACH == 0) | (ITEMS >= 320)
+    told = ask(plan(k=20, start=1, **LEVELS), mask)
+    assert told.level == pytest.approx(math.log2(10))
+    assert 16 < len(told.probed) < 64
+    narrow = ask(plan(k=5, start=1, **LEVELS), ITEMS % 2 == 0)
+    assert len(narrow.probed) == 8
+
+
+@pytest.mark.parametrize("score", [VOTES, PROBABILITY, LOG_PROBABILITY, CODES])
+def test_nothing_allowed_near_the_query(score: int) -> None:
+    """Then everything is probed, whatever the score."""
+    mask = ITEMS >= 500
+    told = ask(
+        plan(k=4, start=0, score=score, candidates=N, **LEVELS), mask, layout=line(codes=True)
+    )
+    assert len(told.probed) == B
+    assert told.items.tolist() == [500, 501, 502, 503]
+
+
+@pytest.mark.parametrize("exact_from", [0.0, 2.0, 3.0, math.log2(10), 3.5, 4.0, math.inf])
+def test_from_a_level_on_all_allowed_items_are_compared(exact_from: float) -> None:
+    """One of ten is allowed, so that level 3.3 is needed."""
+    mask = ITEMS % EACH == 7
+    told = ask(plan(k=3, start=1, exact_from=exact_from, **LEVELS), mask, at=600)
+    assert told.exact == (exact_from <= math.log2(10))
+    if told.exact:
+        assert (told.probed, told.read, told.found, told.chosen) == ([], B, B, B)
+        assert told.items.tolist() == nearest(mask, 600, 3)  # wherever they are
+        assert (told.votes == 0).all()
+    else:
+        assert WIDTHS[3] < len(told.probed) < 60  # far from there
+
+
+def test_probes_are_doubled_for_each_level() -> None:
+    told = ask(plan(k=3, probes=3, start=2, **LEVELS), ITEMS >= 0)
+    assert buckets_of(told) == list(range(12))
+
+
+def test_a_plan_that_is_not_tuned_widens_only_until_k_are_found() -> None:
+    """Whatever share of the items is allowed."""
+    mask = ITEMS % EACH == 0
+    for k, probed in ((1, 2), (2, 2)):
+        told = ask(plan(k=k, probes=2, start=3, exact_from=0.5), mask, layout=line(False))
+        assert (len(told.probed), told.exact) == (probed, False)
+    for k, probed in ((3, 4), (4, 4), (5, 8), (60, 64), (64, 64)):
+        told = ask(plan(k=k, probes=2), mask, layout=line(False))
+        assert (len(told.probed), told.exact) == (probed, False)
+        assert told.items.tolist() == nearest(mask, 0, k)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    share=st.floats(0, 1),
+    k=st.integers(1, 40),
+    start=st.floats(0, 6),
+    exact_from=st.one_of(st.just(math.inf), st.floats(0, 24)),
+    centroids=st.booleans(),
+    at=st.floats(-10, 700),
+)
+def test_any_filter_gets_k_items(
+    seed: int,
+    share: float,
+    k: int,
+    start: float,
+    exact_from: float,
+    centroids: bool,
+    at: float,
+) -> None:
+    """If so many are allowed. What is found are the nearest in the probed buckets, or of all."""
+    mask = np.random.default_rng(seed).random(N) < share
+    p = plan(k=k, start=start, exact_from=exact_from, **LEVELS)
+    told = ask(p, mask, at=float(np.float32(at)), layout=line(centroids))
+    assert (told.items >= 0).sum() == min(k, mask.sum())
+    reached = mask if told.exact else mask & np.isin(ITEMS // EACH, buckets_of(told))
+    found = told.items[told.items >= 0]
+    right = np.sort(np.square(ITEMS[reached] - np.float32(at)))[:k]
+    np.testing.assert_allclose(told.distances[: len(right)], right, rtol=1e-4, atol=1e-2)
+    assert reached[found].all()
+
+
+# --- too few items -------------------------------------------------------------------------------
+
+
+def test_too_few_items_are_made_up_from_the_nearest_buckets() -> None:
+    """The router sends the query to bucket 0. The other buckets are those around it."""
+    told = ask(plan(k=25, probes=1), at=404.5)
+    # First 1 + k B / N = 3 buckets besides.
+    assert buckets_of(told) == [0, 39, 40, 41]
+    assert told.items.tolist() == nearest(ITEMS >= 0, 404.5, 25)[:15] + told.items[15:].tolist()
+    assert set(told.items.tolist()) <= {*range(390, 420)}
+    assert told.level == 0
+
+
+def test_without_centroids_the_probability_is_all_that_is_known() -> None:
+    told = ask(plan(k=25, probes=1), at=404.5, layout=line(False))
+    assert buckets_of(told) == [0, 1, 2, 3]
+    assert told.level == 2
+
+
+def test_more_and_more_of_the_nearest_buckets() -> None:
+    """All allowed items are far from the query, and farther from bucket 0."""
+    mask = allow(slice(600, 603))
+    told = ask(plan(k=3, probes=1), mask, at=404.5)
+    assert told.items.tolist() == [600, 601, 602]
+    assert len(told.probed) == 1 + 63  # 1, 2, 4, ..., 64 besides
+    near = ask(plan(k=3, probes=1), allow(slice(420, 423)), at=404.5)
+    assert near.items.tolist() == [420, 421, 422]
+    assert 4 < len(near.probed) < 12
+    few = ask(plan(k=5, probes=1), mask, at=404.5)
+    assert few.items.tolist() == [600, 601, 602, -1, -1]
+    assert np.isinf(few.distances[3:]).all()
+    none = ask(plan(k=5, probes=1), allow(), at=404.5)
+    assert (none.items == -1).all()
+
+
+def test_empty_buckets_are_no_neighbours() -> None:
+    """All items lie in buckets 0 and 9 of 12, however near the others may seem."""
+    X = np.arange(20, dtype=np.float32)[:, None]
+    owner = np.where(np.arange(20) < 10, 0, 9).astype(np.int32)[:, None]
+    router = constant_router(1, -np.arange(12.0))
+    layout = assemble_layout([router], [Partition(12, owner)], X, centroids=True)
+    told = explain(layout, np.array([15.0], dtype=np.float32), plan(k=12, probes=1))
+    assert buckets_of(told) == [0, 9]
+    assert told.found == 20
+
+
+# --- strange queries -----------------------------------------------------------------------------
+
+
+def test_a_query_that_is_far_from_all_it_found_probes_the_nearest_buckets() -> None:
+    p = plan(k=3, threshold=threshold_for(2), far=5.0**2, more=3)
+    told = ask(p, at=404.5)
+    assert told.strange
+    assert buckets_of(told) == [0, 1, 39, 40, 41]
+    assert told.items.tolist() == [404, 405, 403]
+    assert (told.read, told.chosen) == (20 + 50, 20 + 50)  # both scans
+    assert told.votes.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("at", "strange"), [(19, False), (23.9, False), (24.1, True), (-6, True)])
+def test_strange_is_what_is_farther_than_far(at: float, strange: bool) -> None:
+    """The first two buckets hold the items 0 to 19."""
+    told = ask(plan(k=1, threshold=threshold_for(2), far=25 - 1e-3, more=1), at=at)
+    assert told.strange == strange
+    assert len(told.probed) == 2 + strange
+    assert told.items.tolist() == nearest(ITEMS < N if strange else ITEMS < 20, at, 1)
+
+
+def test_no_query_is_strange() -> None:
+    """Where all was probed or compared, or nothing is known about the buckets, or `far` is not."""
+    far = {"far": 25.0, "more": 3}
+    for told in (
+        ask(plan(k=1, threshold=threshold_for(2), more=3), at=300),
+        ask(plan(k=1, threshold=-math.inf, **far), at=3000),
+        ask(plan(k=1, exact=True, **far), at=3000),
+        ask(plan(k=1, threshold=threshold_for(2), **far), at=300, layout=line(False)),
+    ):
+        assert not told.strange
+
+
+def test_a_strange_query_obeys_its_filter() -> None:
+    mask = ITEMS % 2 == 1
+    told = ask(plan(k=3, threshold=threshold_for(2), far=25.0, more=3), mask, at=404)
+    assert told.strange
+    assert told.items.tolist() == [403, 405, 401]
+
+
+@pytest.mark.parametrize("score", [VOTES, LOG_PROBABILITY])
+def test_a_strange_query_has_twice_as_many_candidates(score: int) -> None:
+    p = plan(k=3, threshold=threshold_for(2), far=25.0, more=3, candidates=12, score=score)
+    told = ask(p, at=404.5)
+    assert told.strange
+    assert len(told.candidates) == 24
+    assert told.chosen == 12 + 24
+
+
+def test_a_strange_query_never_has_fewer_candidates() -> None:
+    """Codes can choose 16384 of them. Other scores have no such limit."""
+    n, k = 20_000, 17_000
+    vectors = np.arange(n, dtype=np.float32)[:, None]
+    owner = (np.arange(n) // 500)[:, None].astype(np.int32)
+    layout = assemble_layout(
+        [constant_router(1, -np.arange(40.0))], [Partition(40, owner)], vectors, centroids=True
+    )
+    told = explain(
+        layout, np.full(1, -9, dtype=np.float32), plan(k=k, probes=36, candidates=k, far=1, more=1)
+    )
+    assert told.strange
+    assert (told.items >= 0).all()
+
+
+def test_a_strange_query_with_codes() -> None:
+    """All codes are equal, so that those with the largest numbers are compared: 41x and 40x."""
+    p = plan(k=3, threshold=threshold_for(2), far=25.0, more=3, candidates=10, score=CODES)
+    told = ask(p, at=404.5, layout=line(codes=True))
+    assert told.strange
+    assert sorted(told.candidates) == list(range(400, 420))
+    assert told.items.tolist() == [404, 405, 403]
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("form", [PLAIN, COSINE])
+def test_far_is_for_inner_products_of_a_query_of_length_1(length: float, form: int) -> None:
+    """A query of any length is as strange as it is at length 1."""
+    layout = line(metric=DOT)
+    p = plan(k=1, threshold=threshold_for(2), far=-math.cos(0.5), more=4)
+    for angle, strange in ((0.1, False), (0.4, False), (0.7, True), (2.0, True), (3.0, True)):
+        query = length * np.array([[math.cos(angle), math.sin(angle)]])
+        found = search(VectorSearcher(layout), query.astype(np.float32), p, form=form)
+        assert found.work is not None
+        assert found.work[0, 4] == strange
+        right = angle * N / math.pi
+        if strange:
+            assert abs(found.items[0, 0] - right) <= 1
+
+
+@pytest.mark.parametrize(("unsure", "strange"), [(0.0, False), (0.2, False), (0.4, True)])
+def test_unsure_routers_make_a_query_strange(unsure: float, strange: bool) -> None:
+    """The two probed buckets have a probability of 0.28 together."""
+    assert 0.2 < PROBABILITIES[:2].sum() < 0.4
+    p = plan(k=3, threshold=threshold_for(2), unsure=unsure, more=3, candidates=12)
+    told = ask(p, at=404.5)
+    assert told.strange == strange
+    assert buckets_of(told) == ([0, 1, 39, 40, 41] if strange else [0, 1])
+    assert told.chosen == len(told.candidates) == (24 if strange else 12)  # in one scan
+    assert not ask(p, at=404.5, layout=line(False)).strange
+
+
+def test_a_wider_search_is_surer() -> None:
+    """Under a filter, what counts is the probability of all buckets that are probed at last."""
+    p = plan(k=3, start=0, unsure=0.6, more=3, **LEVELS)
+    assert ask(p, ITEMS >= 0, at=404.5).strange
+    told = ask(p, ITEMS % EACH == 0, at=404.5)
+    assert (told.strange, told.level) == (False, pytest.approx(math.log2(10)))
+    compared = ask(plan(k=3, start=0, unsure=1, exact_from=1, **LEVELS), ITEMS % EACH == 0)
+    assert (compared.exact, compared.strange) == (True, False)
+
+
+# --- ranking by score ----------------------------------------------------------------------------
+
+
+def test_the_score_counts_as_a_part_of_the_distance() -> None:
+    """Bucket b is worth its log-probability above that of the last one probed, times `by_score`."""
+    for by_score in (0.0, 1.0, 30.0, 1e6):
+        told = ask(plan(k=5, probes=4, by_score=by_score, score=LOG_PROBABILITY), at=25.2)
+        reached = np.arange(40)
+        worth = by_score * (3 - reached // EACH) / 6
+        ranks = np.square(reached - 25.2) - worth
+        order = np.argsort(ranks, kind="stable")[:5]
+        assert told.items.tolist() == order.tolist()
+        np.testing.assert_allclose(told.distances, np.square(order - 25.2), rtol=1e-4)
+    assert told.items.tolist() == [9, 8, 7, 6, 5]  # of equal scores, the nearest first
+    compared = ask(plan(k=5, exact=True, by_score=1e6), at=25.2)
+    assert compared.items.tolist() == [25, 26, 24, 27, 23]
+
+
+@pytest.mark.parametrize("by_score", [-1.0, math.nan, math.inf, 1e30])
+def test_weights_of_scores_that_are_refused(by_score: float) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        plan(by_score=by_score)
+    with pytest.raises(ValueError, match="out of range"):
+        plan(by_score=1.0, score=CODES, candidates=5)
+
+
+# --- centroids besides ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 60, 62, 63, 1000])
+def test_buckets_with_the_nearest_centroids_are_probed_besides(count: int) -> None:
+    told = ask(plan(k=1, threshold=threshold_for(2), centroids=[float(count)]), at=404.5)
+    near = sorted(range(2, B), key=lambda b: abs(EACH * b + 4.5 - 404.4))[:count]
+    assert buckets_of(told) == sorted([0, 1, *near])
+    assert told.found == EACH * len(told.probed)
+
+
+def test_those_that_are_probed_anyway_are_not_counted() -> None:
+    told = ask(plan(k=1, threshold=threshold_for(4), centroids=[2.0]), at=4.5)
+    assert buckets_of(told) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_wider_search_probes_more_of_them() -> None:
+    rising = {**LEVELS, "centroids": [1.0, 2.0, 7.0, 8.0, 9.0]}
+    for start, more in ((0, 1), (1, 2), (1.5, 5), (2, 7), (3, 8)):  # 4.5 is rounded up
+        told = ask(plan(k=1, start=start, **rising), ITEMS >= 0, at=635)
+        alone = ask(plan(k=1, start=start, **LEVELS), ITEMS >= 0, at=635)
+        assert len(told.probed) == len(alone.probed) + more
+        assert buckets_of(told)[-more:] == list(range(B - more, B))
+    assert len(ask(plan(k=1, start=4, **rising), ITEMS >= 0).probed) == B
+
+
+def test_an_index_without_centroids_probes_none_besides() -> None:
+    p = plan(k=1, threshold=threshold_for(2), centroids=[5.0])
+    assert buckets_of(ask(p, at=404.5, layout=line(False))) == [0, 1]
