@@ -303,7 +303,7 @@ class VectorIndex(SavedIndex):
         else:  # given by the user
             routed = count_work(layout, 0, 0, 0, codes=False)
         if exact <= routed or allowed <= k:
-            return dataclasses.replace(parameters, exact=True).to_plan(k)
+            return SearchParameters(exact=True).to_plan(k)
         levels = (step / 2 for step in range(2 * LEVELS))
         dear = (
             at
