@@ -624,6 +624,10 @@ inline void compare_block(const VectorLayout& layout, const Filter* filter, int6
   for (int64_t i = 0; i < queries; ++i) cut[i] = INFINITY;
   for (int64_t low = 0; low < total; low += step) {
     const int64_t high = smaller_of(low + step, total);
+    if (filter)  // the first query would wait for each item
+      for (int64_t t = low; t < high; ++t)
+        fetch(layout.vectors + filter->rows[t] * layout.dim,
+              layout.dim * static_cast<int64_t>(sizeof(float)));
     for (int64_t i = 0; i < queries; ++i) {
       const float* query = scratch.rows + i * layout.dim;
       uint64_t* keys = scratch.keys + i * room;
