@@ -159,7 +159,8 @@ class ShardedIndex(Index):
         threads : int
             Threads in each shard.
         deadline : float
-            Seconds after which the call ends, even if shards have not answered.
+            Seconds after which the call ends, even if shards have not answered. Without it, shards
+            that work may take any time, and those that are down have 30 seconds to come back.
         partial : bool
             Whether to return results without the shards that are down or late. If False, they
             raise an error.
