@@ -97,14 +97,15 @@ class ShardedIndex(Index):
         X : path, list of paths, or array_like of shape (N, d)
             Files must be visible to all machines. .npy, .*bin and .*vecs files are memory-mapped.
             .npy and .*bin files may also be in an object store ("s3://..."). An array is written to
-            a file first.
+            a file first, in `checkpoint` or in the temporary folder.
         ids, queries, relevance
             As for `VectorIndex.fit`. For each shard, the neighbours of a query are among its own
             items.
         **options
             See `LearnOptions`, with these differences. `progress` is one bar over the steps of all
             shards. `threads` is per step; on Ray the default is 1, and a step reserves that many
-            CPUs. `checkpoint` is a folder that all machines see; a second call resumes there.
+            CPUs. `checkpoint` is a folder that all machines see, with room for some four times the
+            vectors; a second call resumes there. The default is a temporary folder.
             `workers` must be 1, since Ray runs steps in parallel.
         """
         run = check_options(options)
