@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,10 +45,7 @@ _PACKED = 1 << 20  # bytes of the largest request that is sent in such pieces
 
 
 class Replica:
-    """An actor that serves a shard, and what is known about it.
-
-    Several threads may use it at a time. They may then send a ping too many, which does no harm.
-    """
+    """An actor that serves a shard, and what is known about it. Threads may share it."""
 
     def __init__(self, ray: Any, start: Callable[[], Any]) -> None:
         self.ray, self._start = ray, start
@@ -57,6 +55,7 @@ class Replica:
         self._failed = -_MEMORY  # when
         self._ping: Any = None
         self._pinged = 0.0  # when
+        self._lock = threading.RLock()
 
     @property
     def is_down(self) -> bool:
@@ -65,6 +64,10 @@ class Replica:
         A failure is soon forgotten, since nobody looks after an actor between two calls.
         """
         return self._has_failed or self.is_silent(_DOWN)
+
+    def is_silent(self, seconds: float) -> bool:
+        """Whether it has not answered to a ping for some time."""
+        return self._ping is not None and monotonic() - self._pinged > seconds
 
     @property
     def reason(self) -> str:
@@ -75,38 +78,38 @@ class Replica:
     def _has_failed(self) -> bool:
         return monotonic() - self._failed < _MEMORY
 
-    def is_silent(self, seconds: float) -> bool:
-        """Whether it has not answered to a ping for some time."""
-        return self._ping is not None and monotonic() - self._pinged > seconds
-
     def note_answer(self) -> None:
         """Note that it works."""
-        self._failed, self._ping = -_MEMORY, None
+        with self._lock:
+            self._failed, self._ping = -_MEMORY, None
 
     def note_failure(self, reason: str) -> None:
         """Note that it failed."""
-        self._failed = monotonic()
-        self._failure = reason.strip().partition("\n")[0].rstrip(".")
+        with self._lock:
+            self._failed = monotonic()
+            self._failure = reason.strip().partition("\n")[0].rstrip(".")
 
     def note_loss(self, error: Exception) -> None:
         """Note that its actor is lost. If Ray has given it up, start another one."""
-        self.note_failure(str(error))
-        given_up = isinstance(error, self.ray.exceptions.ActorDiedError)
-        if given_up and monotonic() - self._started > _REVIVAL:
-            log.warning("the actor of a shard is lost for good and is replaced: %s", self._failure)
-            self._started = monotonic()
-            self.actor = self._start()
-            self._ping = None
+        with self._lock:
+            self.note_failure(str(error))
+            given_up = isinstance(error, self.ray.exceptions.ActorDiedError)
+            if given_up and monotonic() - self._started > _REVIVAL:
+                log.warning("an actor is lost for good and is replaced: %s", self._failure)
+                self._started = monotonic()
+                self.actor, self._ping = self._start(), None
 
     def check(self) -> None:
         """Send a ping, or look whether the last one is answered."""
-        if self._ping is None:
-            if monotonic() - self._pinged > _PAUSE:
-                self._pinged = monotonic()
-                self._ping = self.actor.find_fault.options(concurrency_group="health").remote()
-            return
-        if not self.ray.wait([self._ping], timeout=0)[0]:
-            return
+        with self._lock:
+            if self._ping is None:
+                if monotonic() - self._pinged > _PAUSE:
+                    self._pinged = monotonic()
+                    self._ping = self.actor.find_fault.options(concurrency_group="health").remote()
+            elif self.ray.wait([self._ping], timeout=0)[0]:
+                self._take_ping()
+
+    def _take_ping(self) -> None:
         ping, self._ping = self._ping, None
         try:
             fault = self.ray.get(ping)
