@@ -273,6 +273,14 @@ def test_a_shard_that_is_back_takes_part(name: str, pause: float) -> None:
     assert world.call(partial=True)[0] == Answers([0, 1], ())
 
 
+def test_a_replica_that_opens_during_a_call_is_asked_again() -> None:
+    opens = [State(0, "closed"), State(0.01, "works")]
+    for replicas in ([opens], [DOWN["silent"], opens], [opens, DOWN["lost"]]):
+        found, seconds = World([replicas]).call()
+        assert found.values == [0]
+        assert seconds < 1
+
+
 def test_a_slow_shard_is_waited_for_and_asked_once() -> None:
     world = World([[[State(0, "works", 50.0)]]])
     found, seconds = world.call()

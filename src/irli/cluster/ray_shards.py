@@ -308,19 +308,20 @@ class Call:
     def _ask_others(self, shard: int) -> None:
         """Ask another replica of a shard, if those that were asked fail or are silent."""
         now = monotonic()
+        pending = {id(replica) for at, replica in self.waiting.values() if at == shard}
         working = False
         for number, asked in self.asked[shard].items():
             replica = self.replicas[shard][number]
-            if now - asked > self.moment:
-                replica.check()
-            working |= not replica.is_down and not replica.is_silent(self.moment)
+            if id(replica) in pending:
+                if now - asked > self.moment:
+                    replica.check()
+                working |= not replica.is_down and not replica.is_silent(self.moment)
         if working and not self._is_urgent():
             return
         rest = [n for n in range(len(self.replicas[shard])) if n not in self.asked[shard]]
         if rest:
             self._ask(shard, rest[0])
             return
-        pending = {id(replica) for at, replica in self.waiting.values() if at == shard}
         for number, replica in enumerate(self.replicas[shard]):
             if id(replica) not in pending and now - self.asked[shard][number] > _PAUSE:
                 self._ask(shard, number)
