@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from irli.errors import InvalidParameter
 
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
@@ -49,6 +51,46 @@ def lock_file(path: Path) -> Iterator[None]:
 
     with FileLock(path):
         yield
+
+
+@contextmanager
+def claim_folder(folder: Path, name: str, in_use: str) -> Iterator[None]:
+    """Hold a folder for one user of it, or raise `InvalidParameter` with the text `in_use`.
+
+    The claim ends with the process that holds it. Its file is removed, so that the folder can be.
+
+    Parameters
+    ----------
+    name : str
+        The name of the file in the folder that is locked.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with claim_folder(Path(folder), ".lock", "in use"):
+    ...         [path.name for path in Path(folder).iterdir()]
+    ...     list(Path(folder).iterdir())
+    ['.lock']
+    []
+    """
+    from filelock import FileLock, Timeout
+
+    path = folder / name
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+        while not path.exists():  # its last holder removed the file after we had opened it
+            lock.release()
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise InvalidParameter(in_use) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes it when the lock is released
+            path.unlink()
+        lock.release()
 
 
 def sync_directory(path: Path) -> None:

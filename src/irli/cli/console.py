@@ -17,6 +17,7 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
+from irli.base.files import claim_folder
 from irli.base.folder import (
     LABEL_SHARDS,
     LABELS,
@@ -202,10 +203,15 @@ def keep_checkpoint(out: Path) -> Iterator[Path]:
     """Yield a checkpoint folder beside `out`, which is removed when the index is saved."""
     folder = Path(f"{out.resolve()}.partial")
     folder.mkdir(parents=True, exist_ok=True)
+    in_use = (
+        f"The index {out} must not be built by another command at the same time, and one is "
+        f"running. It keeps its files in {folder}. Wait until it ends, or name another index."
+    )
     try:
-        yield folder
-        for file in (*folder.glob("repetition-*.npz"), *folder.glob("*.tmp")):
-            file.unlink()
+        with claim_folder(folder, ".irli-command.lock", in_use):
+            yield folder
+            for file in (*folder.glob("repetition-*.npz"), *folder.glob("*.tmp")):
+                file.unlink()
     except KeyboardInterrupt:
         typer.echo("irli: interrupted; the same command resumes the build", err=True)
         raise typer.Exit(130) from None

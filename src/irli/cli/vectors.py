@@ -62,7 +62,9 @@ def build(
     workers: Annotated[int, Option(help="Processes that learn in parallel.")] = 1,
     device: Annotated[str, Option(help="Torch device: cpu or cuda.")] = "cpu",
     limit: Limit = None,
-    shards: Annotated[int | None, Option(help="Number of shards to cut the items into.")] = None,
+    shards: Annotated[
+        int | None, Option(min=1, help="Number of shards to cut the items into.")
+    ] = None,
     ray: Annotated[str | None, Option(help="Ray cluster to build on: auto or an address.")] = None,
     as_json: Json = False,
     quiet: Annotated[bool, Option("--quiet", help="Show no progress bars.")] = False,

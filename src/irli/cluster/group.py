@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from irli.base.types import StrPath
+from irli.cluster.answers import Answers
 from irli.cluster.contents import ShardedContents, write_shards
-from irli.cluster.serve import Answers, open_shards
+from irli.cluster.serve import open_shards
 from irli.cluster.workdir import WorkDir
 
 

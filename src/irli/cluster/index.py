@@ -97,14 +97,15 @@ class ShardedIndex(Index):
         X : path, list of paths, or array_like of shape (N, d)
             Files must be visible to all machines. .npy, .*bin and .*vecs files are memory-mapped.
             .npy and .*bin files may also be in an object store ("s3://..."). An array is written to
-            a file first.
+            a file first, in `checkpoint` or in the temporary folder.
         ids, queries, relevance
             As for `VectorIndex.fit`. For each shard, the neighbours of a query are among its own
             items.
         **options
             See `LearnOptions`, with these differences. `progress` is one bar over the steps of all
             shards. `threads` is per step; on Ray the default is 1, and a step reserves that many
-            CPUs. `checkpoint` is a folder that all machines see; a second call resumes there.
+            CPUs. `checkpoint` is a folder that all machines see, with room for some four times the
+            vectors; a second call resumes there. The default is a temporary folder.
             `workers` must be 1, since Ray runs steps in parallel.
         """
         run = check_options(options)
@@ -159,7 +160,8 @@ class ShardedIndex(Index):
         threads : int
             Threads in each shard.
         deadline : float
-            Seconds after which the call ends, even if shards have not answered.
+            Seconds after which the call ends, even if shards have not answered. Without it, shards
+            that work may take any time, and those that are down have 30 seconds to come back.
         partial : bool
             Whether to return results without the shards that are down or late. If False, they
             raise an error.
