@@ -1,11 +1,14 @@
-"""Atomic file writes, file locks, and syncing a directory to disk."""
+"""Atomic file writes, file locks, opening regular files, and syncing a directory to disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
@@ -40,6 +43,20 @@ def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO
     except BaseException:
         temporary.unlink(missing_ok=True)  # the disk may be full
         raise
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file to read, or a link to one. Raise FileNotFoundError for anything else.
+
+    Opening a pipe may wait for ever, and a device may never end.
+    """
+    if path.is_file():
+        more = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, os.O_RDONLY | more)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # still the file that was looked at
+            return open(descriptor, "rb")
+        os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, "There is no regular file", str(path))
 
 
 @contextmanager

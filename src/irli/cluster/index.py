@@ -328,6 +328,7 @@ class ShardedIndex(Index):
         facts = index._fitted().facts
         check_shards(facts, "metric", [metric] * len(facts))
         check_shards(facts, "dim", [dim] * len(facts))
+        check_shards(facts, "repetitions", [facts[0]["stats"]["repetitions"]] * len(facts))
         return index
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import check_array, check_range
+from irli.base.arrays import check_array, check_finite, check_history, check_range, damage_error
 from irli.base.folder import VECTORS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import make_projection, no_projection
@@ -91,14 +91,18 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             layout=_unpack_layout(arrays, folder.tensors, meta),
             ids=arrays["ids"],
             tuning=HeldOut(arrays["tuning_queries"], arrays["tuning_rows"]),
-            history=meta["history"],
+            history=check_history(meta["history"]),
             defaults=SearchParameters().replace(**meta["defaults"]),
         )
         items, dim = contents.layout.vectors.shape
         check_array("ids", contents.ids, np.int64, items)
+        check_range("ids", contents.ids, 0, np.iinfo(np.int64).max)  # -1 stands for no item
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
         check_array("tuning_rows", contents.tuning.rows, np.int64, held)
+        check_finite("tuning_queries", contents.tuning.queries)
         check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
+        if contents.defaults.score == "codes" and contents.layout.codes.blocks.size == 0:
+            raise damage_error("field 'defaults'", "have a score that it can compute", "'codes'")
         return contents
 
 
