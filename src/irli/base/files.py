@@ -12,6 +12,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
+LONGEST_LINE = (
+    64 << 20
+)  # bytes of a line of text; more is no text, or a file made to fill the memory
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
 
