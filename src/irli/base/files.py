@@ -53,13 +53,18 @@ def open_regular(path: Path) -> BufferedReader:
 
     Opening a pipe may wait for ever, and a device may never end.
     """
-    if path.is_file():
-        more = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(path, os.O_RDONLY | more)
+
+    def open_and_check(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
         if stat.S_ISREG(os.fstat(descriptor).st_mode):  # still the file that was looked at
-            return open(descriptor, "rb")
+            return descriptor
         os.close(descriptor)
-    raise FileNotFoundError(errno.ENOENT, "There is no regular file", str(path))
+        raise refusal
+
+    refusal = FileNotFoundError(errno.ENOENT, "There is no regular file", str(path))
+    if not path.is_file():
+        raise refusal
+    return open(path, "rb", opener=open_and_check)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def write_folder(path: StrPath, folder: Folder) -> None:
     root = Path(path)
     _check_folder(folder)
     claim(root)
-    header = {"format": FORMAT, "version": VERSION, "irli": _package_version()}
+    header = {"format": FORMAT, "version": VERSION, "irli": package_version()}
     with lock_file(root / LOCK):
         try:
             files = _write_files(root, folder)
@@ -249,7 +249,8 @@ def _damage_error(root: Path, what: str) -> FormatError:
     )
 
 
-def _package_version() -> str:
+def package_version() -> str:
+    """Return the version of irli that is installed."""
     from importlib import metadata
 
     try:

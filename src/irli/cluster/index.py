@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import check_array
+from irli.base.arrays import check_array, check_finite
 from irli.base.checks import as_queries, as_vectors, check_int
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
@@ -322,6 +322,7 @@ class ShardedIndex(Index):
             defaults = SearchParameters().replace(**folder.meta["defaults"])
             tuning = folder.arrays["tuning_queries"]
             _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
+            check_finite("tuning_queries", tuning)
             index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
         index.defaults, index._tuning = defaults, tuning
         index._open(paths, mmap=mmap, verify=verify, sums=sums)

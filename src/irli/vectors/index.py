@@ -50,6 +50,9 @@ class _LastPlan(NamedTuple):
     given: SearchArguments
     plan: SearchPlan
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a copy in another process makes its own
+
 
 class VectorIndex(SavedIndex):
     """Approximate nearest-neighbour search with learned, balanced buckets.
