@@ -17,7 +17,7 @@ import irli
 from irli import IncompatibleVersion, LabelIndex, NotFitted, VectorIndex
 from irli.base import index as index_module
 from irli.cluster import ShardedIndex, ShardedLabelIndex
-from irli.cluster.serve import RayShards
+from irli.cluster.group import ShardGroup
 from irli.errors import ClusterError
 
 NAMES = ("codes", "int8", "cascade", "features", "texts", "shards", "label-shards")
@@ -147,6 +147,8 @@ def test_a_state_that_is_none_is_refused(state: Any) -> None:
 
 
 def test_shards_on_ray_say_what_to_do() -> None:
-    serving = object.__new__(RayShards)
-    with pytest.raises(ClusterError, match=r"Save it, and open the folder where it is needed"):
-        pickle.dumps(serving)
+    group = object.__new__(ShardGroup)
+    group._on_ray = True
+    for make in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(ClusterError, match="Save it, and open the folder where it is needed"):
+            make(group)

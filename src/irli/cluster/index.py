@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import check_array, check_finite
-from irli.base.checks import as_queries, as_vectors, check_int
+from irli.base.checks import as_queries, as_vectors, check_bool, check_int
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
@@ -281,18 +281,24 @@ class ShardedIndex(Index):
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save(self, path: StrPath) -> None:
+    def save(self, path: StrPath, *, held: bool = True) -> None:
         """Write the index folder `path`. An index that is there already is replaced.
 
-        Each shard writes its own folder within it, so all machines must see `path`.
+        Each shard writes its own folder within it, so all machines must see `path`. `held` is as
+        for `VectorIndex.save`.
         """
+        group = self._fitted()
         meta = {
             "metric": self.metric,
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": dataclasses.asdict(self.defaults),
         }
-        arrays: dict[str, NDArray[Any]] = {"tuning_queries": self._tuning}
-        self._fitted().save(path, ShardedContents(SHARDS, self.shards, meta, arrays))
+        kept = check_bool("held", held, owner="save")
+        arrays: dict[str, NDArray[Any]] = {
+            "tuning_queries": self._tuning if kept else self._tuning[:0]
+        }
+        contents = ShardedContents(SHARDS, self.shards, meta, arrays)
+        group.save(path, contents, **({} if kept else {"held": False}))
 
     @classmethod
     def load(

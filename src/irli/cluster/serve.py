@@ -16,7 +16,7 @@ import numpy as np
 
 from irli.base.checks import check_bool, check_float
 from irli.cluster.ray_client import connect, unwrap_errors
-from irli.errors import ClusterError, DeadlineExceeded, ShardUnavailable
+from irli.errors import DeadlineExceeded, ShardUnavailable
 
 _PATIENCE = 30.0  # seconds for a lost shard to come back, if there is no deadline
 _PAUSE = 0.1  # seconds between two attempts
@@ -92,12 +92,6 @@ class RayShards:
         ]
         self._turn = itertools.count()
         self._wait_until_open()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise ClusterError(
-            "An index on Ray cannot be pickled or deep-copied: its shards live in the cluster. "
-            "Save it, and open the folder where it is needed: ShardedIndex.load(path, ray=...)."
-        )
 
     def _wait_until_open(self) -> None:
         """Wait until every replica of every shard has opened its folder."""

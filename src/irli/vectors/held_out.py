@@ -7,9 +7,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.errors import InvalidParameter
+
 
 class HeldOut(NamedTuple):
     """Queries that training never sees. `tune` measures recall on them."""
 
     queries: NDArray[np.float32]  # (v, d)
     rows: NDArray[np.int64]  # (v,): the row of the item that the query is, or -1
+
+
+def require_queries(queries: NDArray[np.float32]) -> None:
+    """Raise if an index that is to be tuned has no held-out queries (v, d)."""
+    if len(queries) == 0:
+        raise InvalidParameter(
+            "The 'queries' parameter of tune must be given for an index that was saved with "
+            "held=False. Got none, and the folder has none. Pass queries like those to come."
+        )

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_array, as_ids, as_queries, as_vectors, check_int, check_keywords
+from irli.base.checks import (
+    as_array,
+    as_ids,
+    as_queries,
+    as_vectors,
+    check_bool,
+    check_int,
+    check_keywords,
+)
 from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
 from irli.base.ids import Ids
@@ -20,7 +28,7 @@ from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import CODES, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, require_queries
 from irli.vectors.parameters import SearchArguments, SearchParameters
 from irli.vectors.searcher import Explanation, Searcher
 
@@ -285,6 +293,7 @@ class VectorIndex(SavedIndex):
         if queries is not None:
             given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
             held = HeldOut(prepare_vectors(given, self.metric), np.full(len(given), -1))
+        require_queries(held.queries)
         tuned = tune(searcher, held, self.metric, recall, k)
         self.defaults = tuned.parameters
         return tuned
@@ -353,14 +362,24 @@ class VectorIndex(SavedIndex):
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save(self, path: StrPath) -> None:
-        """Write the index folder `path`. An index that is there already is replaced."""
+    def save(self, path: StrPath, *, held: bool = True) -> None:
+        """Write the index folder `path`. An index that is there already is replaced.
+
+        Parameters
+        ----------
+        held : bool
+            Whether the folder gets the queries that `fit` held out for `tune`, some of the given
+            sample queries among them. If False, `tune` of the index in the folder needs `queries`.
+        """
+        layout, tuning = self._fitted().layout, self._tuning
+        if not check_bool("held", held, owner="save"):
+            tuning = HeldOut(tuning.queries[:0], tuning.rows[:0])
         contents = VectorContents(
             metric=self.metric,
-            layout=self._fitted().layout,
+            layout=layout,
             recipe=self.recipe,
             ids=self._ids.values,
-            tuning=self._tuning,
+            tuning=tuning,
             history=self.history,
             defaults=self.defaults,
         )
