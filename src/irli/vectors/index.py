@@ -21,6 +21,7 @@ from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
 from irli.base.ids import Ids
 from irli.base.index import SavedIndex
+from irli.base.memory import MappedFile
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
@@ -97,6 +98,7 @@ class VectorIndex(SavedIndex):
         self.history: History = []
         self._searcher: Searcher | None = None
         self._last: _LastPlan | None = None
+        self._source: MappedFile | None = None
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -115,6 +117,8 @@ class VectorIndex(SavedIndex):
         Parameters
         ----------
         X : array_like of shape (N, d)
+            It is copied, unless it is a mapped file of float32 and the metric is not "cosine". The
+            index then reads this file, and warns if it changes.
         ids : array_like of shape (N,), optional
             The int64 ids that searches return. By default the row numbers.
         queries : array_like of shape (n, d), optional
@@ -137,7 +141,8 @@ class VectorIndex(SavedIndex):
         load_runs(run.device)  # fails early if torch or the device is missing
         vectors = prepare_vectors(as_vectors(X, "X"), self.metric)
         borrowed = vectors is X or vectors.base is not None
-        if borrowed and not isinstance(X, np.memmap):
+        source = MappedFile.of(X) if borrowed else None
+        if borrowed and source is None:
             vectors = vectors.copy()  # later changes of X must not change the index
         count, dim = vectors.shape
         recipe = self._given_recipe.resolve(count, dim)
@@ -161,6 +166,7 @@ class VectorIndex(SavedIndex):
         repetitions = learn(problem, recipe, run)
         contents = assemble(vectors, self.metric, recipe, repetitions, ids=named, tuning=tuning)
         self._set(contents)
+        self._source = source
         self.tuned = self.tune()
         return self
 
@@ -358,6 +364,8 @@ class VectorIndex(SavedIndex):
     def _fitted(self) -> Searcher:
         if self._searcher is None:
             raise NotFitted("This VectorIndex is not fitted yet. Call fit(X) or irli.load(path).")
+        if self._source is not None:
+            self._source.warn_if_changed()
         return self._searcher
 
     # --- files ---------------------------------------------------------------------------------
