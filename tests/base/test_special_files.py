@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from damage import FOLDERS, read
 
+import irli
 from irli import FormatError
 from irli.base import folder as folder_module
 from irli.base.files import open_regular
 from irli.base.folder import Folder, read_folder, read_manifest, write_folder
+from irli.engine.vector_layout import place_blocks
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes and devices"),
@@ -141,3 +145,31 @@ def test_a_file_that_is_cut_while_it_is_read_leaves_no_foreign_memory(
     monkeypatch.setattr(folder_module, "_check_content", check_and_cut)
     with pytest.raises(FormatError, match="was cut while it was read"):
         read_folder(index, mmap=False)
+
+
+def test_opening_copies_no_array(tmp_path: Path) -> None:
+    """What opening takes beyond the mapped files is small, whatever their size."""
+    items = 400_000
+    folder = read("codes")
+    repetitions, ends = folder.arrays["offsets"].shape
+    starts = np.arange(repetitions)[:, None] * items
+    offsets = starts + np.linspace(0, items, ends).astype(np.int64)
+    code_offsets = place_blocks(offsets)
+    blocks = (int(code_offsets.max()), *folder.arrays["code_blocks"].shape[1:])
+    large = folder.arrays | {
+        "vectors": np.zeros((items, folder.arrays["vectors"].shape[1]), np.float32),
+        "ids": np.arange(items)[::-1],
+        "items": np.tile(np.arange(items, dtype=np.int32), repetitions),
+        "offsets": offsets,
+        "code_offsets": code_offsets,
+        "code_blocks": np.zeros(blocks, np.uint8),
+    }
+    write_folder(tmp_path, Folder(folder.kind, folder.meta, large, folder.tensors))
+    irli.load(FOLDERS / "codes")  # what is imported does not count
+    for verify in (True, False):
+        tracemalloc.start()
+        index = irli.load(tmp_path, verify=verify)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(index) == items
+        assert most < 2**20

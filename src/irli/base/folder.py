@@ -213,12 +213,13 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
         raise FormatError(f"{root} is a file, but an index is a folder. Pass the folder's path.")
     try:
         with open_regular(root / MANIFEST) as file:
-            text = file.read(_MOST_MANIFEST + 1)
+            size = os.fstat(file.fileno()).st_size
+            text = file.read(min(size, _MOST_MANIFEST))
     except FileNotFoundError:
         raise FormatError(
             f"{root} is not an index folder: it has no {MANIFEST}. Pass the path given to save()."
         ) from None
-    if len(text) > _MOST_MANIFEST:
+    if size > _MOST_MANIFEST:
         raise _damage_error(root, f"{MANIFEST} has more than {_MOST_MANIFEST} bytes")
     try:
         manifest: dict[str, Any] = json.loads(text)
