@@ -497,9 +497,12 @@ def watch(seed: int, first: int, last: int, limit: bool) -> tuple[Counter[str], 
     while first < last:
         arguments = [f"--seed={seed}", f"--first={first}", f"--last={last}", "--worker"]
         arguments += [] if limit else ["--sanitized"]
-        with tempfile.TemporaryFile("w+") as errors:
+        with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as place:
             worker = subprocess.Popen(
-                [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, stderr=errors
+                [sys.executable, __file__, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | {"TMPDIR": place},  # a worker that crashes cannot clean up
             )
             case = first - 1
             for line in read_lines(worker):
