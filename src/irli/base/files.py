@@ -1,16 +1,20 @@
-"""Atomic file writes, file locks, and syncing a directory to disk."""
+"""Atomic file writes, file locks, opening regular files, and syncing a directory to disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
 from irli.errors import InvalidParameter
 
+LONGEST_LINE = 64 << 20  # bytes; more is no text, or a file made to fill the memory
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
 
@@ -42,6 +46,25 @@ def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO
     except BaseException:
         temporary.unlink(missing_ok=True)  # the disk may be full
         raise
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file to read, or a link to one. Raise FileNotFoundError for anything else.
+
+    Opening a pipe may wait for ever, and a device may never end.
+    """
+
+    def open_and_check(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # still the file that was looked at
+            return descriptor
+        os.close(descriptor)
+        raise refusal
+
+    refusal = FileNotFoundError(errno.ENOENT, "There is no regular file", str(path))
+    if not path.is_file():
+        raise refusal
+    return open(path, "rb", opener=open_and_check)
 
 
 @contextmanager

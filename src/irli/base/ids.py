@@ -49,6 +49,9 @@ class Ids:
         self.values = values.view()
         self.values.flags.writeable = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ids, (self.values,)  # a pickle would forget that nobody may write
+
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:
         """The order of the ids (N,), or None if they are the row numbers. A search needs none."""

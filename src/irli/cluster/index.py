@@ -14,8 +14,8 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import check_array
-from irli.base.checks import as_queries, as_vectors, check_int
+from irli.base.arrays import check_array, check_finite
+from irli.base.checks import as_queries, as_vectors, check_bool, check_int
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.index import Index
@@ -276,18 +276,24 @@ class ShardedIndex(Index):
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save(self, path: StrPath) -> None:
+    def save(self, path: StrPath, *, held: bool = True) -> None:
         """Write the index folder `path`. An index that is there already is replaced.
 
-        Each shard writes its own folder within it, so all machines must see `path`.
+        Each shard writes its own folder within it, so all machines must see `path`. `held` is as
+        for `VectorIndex.save`.
         """
+        group = self._fitted()
         meta = {
             "metric": self.metric,
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": self.defaults.to_json(),
         }
-        arrays: dict[str, NDArray[Any]] = {"tuning_queries": self._tuning}
-        self._fitted().save(path, ShardedContents(SHARDS, self.shards, meta, arrays))
+        kept = check_bool("held", held, owner="save")
+        arrays: dict[str, NDArray[Any]] = {
+            "tuning_queries": self._tuning if kept else self._tuning[:0]
+        }
+        contents = ShardedContents(SHARDS, self.shards, meta, arrays)
+        group.save(path, contents, **({} if kept else {"held": False}))
 
     @classmethod
     def load(
@@ -317,12 +323,14 @@ class ShardedIndex(Index):
             defaults = SearchParameters.from_json(folder.meta["defaults"])
             tuning = folder.arrays["tuning_queries"]
             _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
+            check_finite("tuning_queries", tuning)
             index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
         index.defaults, index._tuning = defaults, tuning
         index._open(paths, mmap=mmap, verify=verify, sums=sums)
         facts = index._fitted().facts
         check_shards(facts, "metric", [metric] * len(facts))
         check_shards(facts, "dim", [dim] * len(facts))
+        check_shards(facts, "repetitions", [facts[0]["stats"]["repetitions"]] * len(facts))
         return index
 
     def close(self) -> None:

@@ -28,9 +28,9 @@ class Shard:
         """Return the id of the process in which the shard runs."""
         return os.getpid()
 
-    def save(self, path: str) -> str:
+    def save(self, path: str, options: dict[str, Any]) -> str:
         """Save the index of this shard, and return the checksum of its manifest."""
-        self.index.save(path)
+        self.index.save(path, **options)
         return str(read_manifest(path)["checksum"])
 
 

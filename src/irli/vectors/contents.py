@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import check_array, check_range
+from irli.base.arrays import check_array, check_finite, check_history, check_range, damage_error
 from irli.base.folder import VECTORS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import make_projection, no_projection
@@ -110,17 +110,21 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             tuning=hold_out(
                 arrays["tuning_queries"], arrays["tuning_rows"], arrays.get("tuning_relevant")
             ),
-            history=meta["history"],
+            history=check_history(meta["history"]),
             defaults=SearchParameters.from_json(meta["defaults"]),
             tuned=TuneResult.from_json(meta["tuned"]) if meta.get("tuned") else None,
         )
         items, dim = contents.layout.vectors.shape
         check_array("ids", contents.ids, np.int64, items)
+        check_range("ids", contents.ids, 0, np.iinfo(np.int64).max)  # -1 stands for no item
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
         check_array("tuning_rows", contents.tuning.rows, np.int64, held)
+        check_finite("tuning_queries", contents.tuning.queries)
         check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
         check_array("tuning_relevant", contents.tuning.relevant, np.int64, held, None)
         check_range("tuning_relevant", contents.tuning.relevant, -1, items - 1)
+        if contents.defaults.score == "codes" and contents.layout.codes.blocks.size == 0:
+            raise damage_error("field 'defaults'", "have a score that it can compute", "'codes'")
         return contents
 
 

@@ -14,6 +14,7 @@ from irli.base.checks import (
     as_ids,
     as_queries,
     as_vectors,
+    check_bool,
     check_int,
     check_keywords,
     check_norms,
@@ -22,6 +23,7 @@ from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
 from irli.base.ids import Allowed, Ids
 from irli.base.index import SavedIndex
+from irli.base.memory import MappedFile
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
@@ -29,7 +31,7 @@ from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import CODES, LEVELS, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.held_out import HeldOut, hold_out
+from irli.vectors.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameters
 from irli.vectors.searcher import Explanation, Searcher
 from irli.vectors.tune_result import TuneResult
@@ -63,6 +65,9 @@ class _LastPlan(NamedTuple):
     k: int
     given: SearchArguments
     plan: SearchPlan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a copy in another process makes its own
 
 
 class VectorIndex(SavedIndex):
@@ -109,6 +114,7 @@ class VectorIndex(SavedIndex):
         self.tuned: TuneResult | None = None
         self._searcher: Searcher | None = None
         self._last: _LastPlan | None = None
+        self._source: MappedFile | None = None
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -127,6 +133,8 @@ class VectorIndex(SavedIndex):
         Parameters
         ----------
         X : array_like of shape (N, d)
+            It is copied, unless it is a mapped file of float32 and the metric is not "cosine". The
+            index then reads this file, and warns if it changes.
         ids : array_like of shape (N,), optional
             The int64 ids that searches return. By default the row numbers.
         queries : array_like of shape (n, d), optional
@@ -146,7 +154,8 @@ class VectorIndex(SavedIndex):
         run = LearnOptions(**options)
         vectors = prepare_vectors(self._check_scale(as_vectors(X, "X"), "X"), self.metric)
         borrowed = vectors is X or vectors.base is not None
-        if borrowed and not isinstance(X, np.memmap):
+        source = MappedFile.of(X) if borrowed else None
+        if borrowed and source is None:
             vectors = vectors.copy()  # later changes of X must not change the index
         count, dim = vectors.shape
         recipe = self._given_recipe
@@ -161,7 +170,7 @@ class VectorIndex(SavedIndex):
         near = None if neighbors is None else _check_neighbors(neighbors, count)
         named = np.arange(count) if ids is None else as_ids(ids, count).copy()
         if recipe.name == "exact":
-            return self._set(assemble_exact(vectors, self.metric, recipe, ids=named))
+            return self._set(assemble_exact(vectors, self.metric, recipe, ids=named), source)
 
         from irli.learning import learn, load_runs
         from irli.vectors.problem import make_problem
@@ -181,14 +190,15 @@ class VectorIndex(SavedIndex):
         repetitions = learn(problem, recipe, run)
         contents = assemble(vectors, self.metric, recipe, repetitions, ids=named, tuning=tuning)
         tuned = tune(Searcher(contents.layout), tuning, self.metric, _RECALL, _K)
-        return self._set(dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned))
+        contents = dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned)
+        return self._set(contents, source)
 
     def _check_scale(self, vectors: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         if self.metric != "cosine":  # any vector can be scaled to unit length
             check_norms(vectors, name, least=_SHORTEST if name == "X" else 0.0)
         return vectors
 
-    def _set(self, contents: VectorContents) -> VectorIndex:
+    def _set(self, contents: VectorContents, source: MappedFile | None = None) -> VectorIndex:
         """Take over the contents in one step: an interrupt leaves the old index or the new one."""
         self.__dict__.update(
             recipe=contents.recipe,
@@ -199,6 +209,7 @@ class VectorIndex(SavedIndex):
             _ids=Ids(contents.ids),
             _searcher=Searcher(contents.layout),
             _last=None,
+            _source=source,
         )
         return self
 
@@ -342,6 +353,8 @@ class VectorIndex(SavedIndex):
             given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
             given = self._check_scale(given, "queries")
             held = hold_out(prepare_vectors(given, self.metric))
+        if self.recipe.name != "exact":
+            require_queries(held.queries)
         tuned = tune(searcher, held, self.metric, recall, k)
         self.__dict__.update(defaults=tuned.parameters, tuned=tuned)
         return tuned
@@ -407,18 +420,30 @@ class VectorIndex(SavedIndex):
     def _fitted(self) -> Searcher:
         if self._searcher is None:
             raise NotFitted("This VectorIndex is not fitted yet. Call fit(X) or irli.load(path).")
+        if self._source is not None:
+            self._source.warn_if_changed()
         return self._searcher
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save(self, path: StrPath) -> None:
-        """Write the index folder `path`. An index that is there already is replaced."""
+    def save(self, path: StrPath, *, held: bool = True) -> None:
+        """Write the index folder `path`. An index that is there already is replaced.
+
+        Parameters
+        ----------
+        held : bool
+            Whether the folder gets the queries that `fit` held out for `tune`, some of the given
+            sample queries among them. If False, `tune` of the index in the folder needs `queries`.
+        """
+        layout, tuning = self._fitted().layout, self._tuning
+        if not check_bool("held", held, owner="save"):
+            tuning = hold_out(tuning.queries[:0])
         contents = VectorContents(
             metric=self.metric,
-            layout=self._fitted().layout,
+            layout=layout,
             recipe=self.recipe,
             ids=self._ids.values,
-            tuning=self._tuning,
+            tuning=tuning,
             history=self.history,
             defaults=self.defaults,
             tuned=self.tuned,

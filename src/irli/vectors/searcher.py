@@ -86,6 +86,12 @@ class Searcher:
         self._native = VectorSearcher(layout)
         self._large = layout.vectors.nbytes > _CACHE
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Searcher, (self.layout,)
+
+    def __deepcopy__(self, memo: Any) -> Searcher:
+        return self  # nothing of it can change
+
     def search(
         self,
         queries: NDArray[np.float32],
