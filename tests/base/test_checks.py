@@ -21,6 +21,7 @@ from irli.base.checks import (
     check_int,
     check_k,
     check_keywords,
+    check_norms,
 )
 from irli.base.sparse import as_labels, as_query_rows, as_relevance, as_rows
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
@@ -459,6 +460,51 @@ def test_only_words_are_answered_with_a_near_one(value: Any) -> None:
         check_choice("metric", value, ("l2", "ip", "cosine", "7th"))
     with pytest.raises(InvalidParameter, match=r"Got 'Cosine' instead\. Did you mean 'cosine'\?"):
         check_choice("metric", "Cosine", ("l2", "ip", "cosine"))
+
+
+# --- lengths -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-30, 1.0, 9.9e17])
+def test_lengths_whose_squares_are_numbers(length: float) -> None:
+    check_norms(np.array([[0.6 * length, 0.8 * length], [0, 0]], dtype=np.float32), "X")
+
+
+@pytest.mark.parametrize("length", [1.1e18, 1e19, 1e25, 3e38])
+@pytest.mark.parametrize("row", [0, 3])
+def test_vectors_that_are_too_long(length: float, row: int) -> None:
+    """In float32 their squares are infinite, or soon would be."""
+    vectors = np.ones((5, 2), dtype=np.float32)
+    vectors[row] = 0, length
+    said = rf"'Q' parameter must hold vectors of a length of at most 1e\+18.*in row {row} instead"
+    with pytest.raises(InvalidParameter, match=said):
+        check_norms(vectors, "Q")
+
+
+def test_many_numbers_that_are_not_long_alone() -> None:
+    with pytest.raises(InvalidParameter, match=r"Got 1.6e\+19 in row 0"):
+        check_norms(np.full((1, 256), 1e18, dtype=np.float32), "X")
+
+
+@pytest.mark.parametrize("block", [1, 4, 1 << 20])
+def test_rows_are_counted_over_all_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_BLOCK", block)
+    vectors = np.full((9, 2), 1e-20, dtype=np.float32)
+    with pytest.raises(InvalidParameter, match=r"length of at least 1e-15.*Got 1.41e-20"):
+        check_norms(vectors, "X", least=1e-15)
+    vectors[6] = 1
+    check_norms(vectors, "X", least=1e-15)  # one that is long enough will do
+    vectors[7] = 2e18
+    with pytest.raises(InvalidParameter, match="in row 7"):
+        check_norms(vectors, "X", least=1e-15)
+
+
+def test_zeros_are_a_length() -> None:
+    check_norms(np.zeros((3, 2), dtype=np.float32), "X", least=1e-15)
+    check_norms(np.zeros((0, 2), dtype=np.float32), "X", least=1e-15)
+    check_norms(np.array([[1e-44, 0]], dtype=np.float32), "X")
+    with pytest.raises(InvalidParameter, match="at least 1e-15"):
+        check_norms(np.array([[1e-44, 0]], dtype=np.float32), "X", least=1e-15)
 
 
 @pytest.mark.parametrize("value", [0, 1, None, "true", np.True_])

@@ -117,7 +117,7 @@ def test_wrong_dimension(index: VectorIndex) -> None:
         fit(base(), queries=np.ones((5, DIM + 1)))
     for act in (
         lambda: index.tune(queries=np.ones((5, 2))),
-        lambda: index.nearest(np.ones((5, 2))),
+        lambda: index.search(np.ones((5, 2)), exact=True),
     ):
         with refuses("queries", DimensionMismatch):
             act()
@@ -463,7 +463,7 @@ def test_before_fit(tmp_path: Path) -> None:
         lambda: index.search(base()),
         lambda: index.explain(base()),
         lambda: index.tune(),
-        lambda: index.nearest(base()),
+        lambda: index.search(base(), exact=True),
         lambda: index.ids,
         lambda: index.vectors,
         lambda: index.stats(),
