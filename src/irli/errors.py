@@ -1,4 +1,4 @@
-"""The exception classes that irli raises: `IrliError` and its subclasses.
+"""The exception classes that irli raises, `IrliError` and its subclasses, and its warning.
 
 Each subclass also inherits from the built-in error that fits it. So both `except IrliError` and
 `except ValueError` catch an invalid parameter.
@@ -12,6 +12,10 @@ from __future__ import annotations
 
 class IrliError(Exception):
     """The base class of all errors that irli raises."""
+
+
+class IrliWarning(UserWarning):
+    """An answer may not be what the caller thinks. `warnings` shows it, hides it or raises it."""
 
 
 class InvalidParameter(IrliError, ValueError):

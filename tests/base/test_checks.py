@@ -16,9 +16,10 @@ from irli.base.checks import (
     check_choice,
     check_float,
     check_int,
+    check_k,
     check_keywords,
 )
-from irli.base.sparse import as_labels, as_relevance, as_rows
+from irli.base.sparse import as_labels, as_query_rows, as_relevance, as_rows
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
 
@@ -195,7 +196,9 @@ def _malformed() -> sp.csr_array:
         ([[0, 1], [1, -2]], "Got -2 in row 1"),
         ([[0], [1], [2]], r"shape \(2, j\).*Got shape \(3, 1\)"),
         ([0, 1], r"Got shape \(2,\)"),
-        ([[0.0, 1.0], [0.0, 1.0]], "dtype float64"),
+        ([[0.0, 1.0], [0.0, 1.0]], r"shape \(2, 3\).*Got shape \(2, 2\)"),
+        ([[1, 0, 1], [0, 1, 0]], "item rows.*Got 0 twice in row 1 instead"),
+        ([[1j, 0, 0], [0, 0, 0]], "Got dtype complex128"),
         ([[0, 1], [1]], "'relevance' parameter must"),
     ],
 )
@@ -271,7 +274,8 @@ def test_the_ends_of_rows_are_checked(ends: list[int]) -> None:
 
 
 def test_dense_rows() -> None:
-    assert as_rows(np.ones(3)).shape == (1, 3)
+    assert as_rows(np.ones((1, 3))).shape == (1, 3)
+    assert as_query_rows(np.ones(3), 3)[0].shape == (1, 3)
     assert as_rows([[1, 2], [3, 4]]).dtype == np.float32
 
 
@@ -302,6 +306,44 @@ def test_labels_are_ones(make: Any) -> None:
     np.testing.assert_array_equal(labels.toarray(), [[0, 1, 1], [0, 0, 0]])
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8"])
+def test_integers_are_label_numbers(dtype: str) -> None:
+    numbers = np.array([[2, 0], [1, 4]], dtype=dtype)
+    right = [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1]]
+    np.testing.assert_array_equal(as_labels(numbers, rows=2).toarray(), right)
+    np.testing.assert_array_equal(as_relevance(numbers, 2, 5).toarray(), right)
+    assert as_labels(numbers, rows=2, least=9).shape == (2, 9)
+
+
+def test_padding_tells_numbers_from_a_matrix() -> None:
+    for numbers in ([[0, -1], [1, -1]], [[1, 1, -1], [0, 1, 0]], [[3, 3], [0, 2]]):
+        right = np.zeros((2, np.max(numbers) + 1))
+        for row, named in enumerate(numbers):
+            right[row, [number for number in named if number >= 0]] = 1
+        np.testing.assert_array_equal(as_labels(numbers, rows=2).toarray(), right)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2", "f4", "f8"])
+def test_bools_and_floats_are_a_matrix(dtype: str) -> None:
+    matrix = np.array([[1, 0, 1], [0, 1, 0]], dtype=dtype)
+    np.testing.assert_array_equal(as_labels(matrix, rows=2).toarray(), matrix)
+    np.testing.assert_array_equal(as_relevance(matrix, 2, 3).toarray(), matrix)
+
+
+def test_item_rows_that_cannot_be_a_matrix() -> None:
+    """With fewer columns than items, zeros and ones can only be item rows, named once or twice."""
+    relevance = as_relevance([[1, 1], [0, 1]], 2, 3)
+    np.testing.assert_array_equal(relevance.toarray(), [[0, 1, 0], [1, 1, 0]])
+
+
+def test_label_numbers_beyond_float32() -> None:
+    """From 2**24 on, float32 cannot tell neighbouring numbers apart."""
+    numbers = 2**24 + np.arange(4).reshape(2, 2)
+    labels = as_labels(numbers, rows=2)
+    assert labels.shape == (2, 2**24 + 4)
+    assert labels.indices.tolist() == numbers.ravel().tolist()
+
+
 def test_labels_are_copied() -> None:
     given = sp.csr_array(np.array([[0, 2.0]], dtype=np.float32))
     as_labels(given, rows=1)
@@ -315,14 +357,40 @@ def test_labels_are_copied() -> None:
         (sp.csr_array([[1.0], [-1.0]]), "zeros and positive numbers.*Got -1.0 in row 1"),
         (sp.csr_array([[1.0], [np.nan]]), "Got nan in row 1"),
         (sp.csr_array((2, 3)), "at least one row. Got none at all"),
-        ([0, 1], r"Got list of shape \(2,\)"),
-        ([["a"], ["b"]], "'Y' parameter must be a sparse array"),
+        ([0, 1], r"Got list of dtype int64 and shape \(2,\)"),
+        ([["a"], ["b"]], "'Y' parameter must be a matrix.* Got list of dtype <U1"),
+        ([[0, 1, 0], [1, 0, 0]], "label numbers.* Got 0 twice in row 0"),
+        ([[3, 2, 1], [0, 0, 1]], "label numbers.* Got 0 twice in row 1"),  # counts
+        ([[1, 1, 0], [1, 1, 1]], "Got nothing but 0 and 1"),
+        ([[0, 1], [1, 0]], "Got nothing but 0 and 1"),
+        ([[0], [1]], "Got nothing but 0 and 1"),
+        ([[5, -2], [1, -1]], "padding. Got -2 in row 0"),
+        ([[2**31], [5]], "label numbers in the range .* Got 2147483648 in row 0"),
+        ([[-1, -1], [-1, -1]], "at least one row. Got none at all"),
         ([[1], [1, 2]], "'Y' parameter must be something that numpy"),
     ],
 )
 def test_labels_that_are_wrong(y: Any, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         as_labels(y, rows=2)
+
+
+@pytest.mark.parametrize("change", ["requires_grad_", "bfloat16"])
+def test_tensors_that_numpy_cannot_read(change: str) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = getattr(torch.ones(2, 3), change)()
+    for call in (lambda: as_vectors(tensor, "X"), lambda: as_queries(tensor, 3)):
+        with pytest.raises(InvalidParameter, match=r"Got Tensor .* x\.detach\(\)\.cpu\(\)"):
+            call()
+    assert as_vectors(tensor.detach().cpu().float().numpy(), "X").shape == (2, 3)
+
+
+def test_check_k() -> None:
+    assert [check_k(k, 10, owner="search") for k in (1, 10, 11, 65_536)] == [1, 10, 11, 65_536]
+    assert check_k(np.int64(100_000), 100_000, owner="search") == 100_000
+    for k, count in ((0, 10), (True, 10), (1.0, 10), (65_537, 10), (10**9, 100_000)):
+        with pytest.raises(InvalidParameter, match=r"'k' parameter of search .* Got"):
+            check_k(k, count, owner="search")
 
 
 def test_check_int() -> None:

@@ -319,5 +319,12 @@ def test_what_the_data_bounds() -> None:
 
 @pytest.mark.parametrize("name", ["default", "paper"])
 def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
-    with pytest.raises(InvalidParameter, match=f"labels have no vectors.*the recipe '{name}'"):
+    with pytest.raises(InvalidParameter, match=f"labels have no vectors.* Got '{name}'"):
         recipe(name).resolve_for_labels(100)
+
+
+@pytest.mark.parametrize("name", ["labels", "paper-labels"])
+def test_recipes_of_labels_are_not_for_vectors(name: str) -> None:
+    message = rf"must be one for vectors: 'default', 'paper'\. Got '{name}' .* LabelIndex"
+    with pytest.raises(InvalidParameter, match=message):
+        recipe(name, buckets=8).resolve(1000, 16)

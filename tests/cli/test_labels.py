@@ -311,6 +311,49 @@ def test_predict_refuses(
     refused(run(*asked, "--probes", 0), "probes")
 
 
+def test_texts_without_a_known_word(run: Runner, told: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text(f"it {SOUNDS[0]}\nquelque chose\n")
+    (tmp_path / "labels.txt").write_text(f"{PETS[0]}\n{PETS[1]}\n")
+    said = run("labels", "predict", told, tmp_path / "texts.txt", "-k", 2, "--json")
+    assert said.json["labels"][0][0] == PETS[0]
+    assert said.json["labels"][1] == said.json["scores"][1] == []
+    assert said.err.startswith("irli: warning: 1 of 2 texts have no word")
+    assert said.err.count("\n") == 1
+    asked = ["labels", "eval", told, tmp_path / "texts.txt", tmp_path / "labels.txt"]
+    measured = run(*asked, "-k", "1", "--json")
+    assert measured.json["P@1"] == 0.5  # the other row is missed
+    assert measured.err.startswith("irli: warning: 1 of 2 texts have no word")
+
+
+def test_label_numbers_in_a_file(run: Runner, files: Files, plain: Path, tmp_path: Path) -> None:
+    numbers = np.arange(ROWS)[:, None] % 6
+    np.save(tmp_path / "y.npy", numbers)
+    out = tmp_path / "index"
+    assert run("labels", "fit", files.x, tmp_path / "y.npy", "--out", out, *SMALL).code == 0
+    assert len(label_index(out)) == 6
+    by_number = run("labels", "eval", plain, files.x, tmp_path / "y.npy", "--json").json
+    by_matrix = run("labels", "eval", plain, files.x, files.y, "--json").json
+    assert by_number["P@1"] == by_matrix["P@1"]
+    np.save(tmp_path / "matrix.npy", np.eye(6, dtype=int)[numbers.ravel()])
+    asked = ["labels", "fit", files.x, tmp_path / "matrix.npy", "--out", tmp_path / "no", *SMALL]
+    refused(run(*asked), "label numbers", "0 twice in row 0", "astype(bool)")
+
+
+def test_recipes_of_the_other_kind(run: Runner, files: Files, tmp_path: Path) -> None:
+    out = tmp_path / "no"
+    asked = ["labels", "fit", files.xmc, "--out", out, "--recipe", "default"]
+    refused(run(*asked), "'recipe'", "labels have no vectors", "recipe('labels')")
+    asked = ["build", files.dense, out, "--recipe", "labels"]
+    refused(run(*asked), "'recipe'", "'default', 'paper'", "irli labels fit")
+    assert not out.exists()
+
+
+def test_help_says_what_a_score_is(run: Runner) -> None:
+    for command in (["labels", "predict"], ["labels", "eval"], ["search"]):
+        said = " ".join(run(*command, "--help").out.split())
+        assert "How " in said.partition("--score")[2].partition(" --")[0]
+
+
 def test_info_and_predict_do_without_torch(plain: Path, files: Files) -> None:
     code = f"""
 import sys

@@ -349,11 +349,12 @@ def test_npy_is_mapped_and_in_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("features", "labels", "message"),
     [
-        ([[1, 2]], [[1], [0]], r"Got shapes \(1, 2\) and \(2, 1\)"),
+        ([[1, 2]], [[True], [False]], r"Got shapes \(1, 2\) and \(2, 1\)"),
         ([1, 2], [[1]], r"'features'.*shape \(2,\)"),
         ([[1, 2], [3]], [[1]], "'features'.*numpy.asarray"),
         ([[1], [np.nan]], [[1], [1]], "'features'.*Got nan in row 1"),
-        ([[1]], [["a"]], "'labels'.*real numbers"),
+        ([[1]], [["a"]], "'labels'.* Got list of dtype <U1"),
+        ([[1]], [[1]], "'labels'.* Got nothing but 0 and 1"),
         (sp.csr_array([[1e39]]), [[1]], "'features'.*Got inf in row 0"),
     ],
 )
@@ -363,6 +364,18 @@ def test_writing_refuses_what_does_not_fit(
     with pytest.raises(InvalidParameter, match=message):
         write_rows(tmp_path / "x.txt", features, labels)
     assert not list(tmp_path.iterdir())
+
+
+def test_label_numbers_stay_integers(tmp_path: Path) -> None:
+    """From 2**24 on, float32 would round them."""
+    numbers = 2**24 + np.array([[1, 0], [3, 2]])
+    write_matrix(tmp_path / "y.npy", numbers)
+    found = read_matrix(tmp_path / "y.npy")
+    assert found.dtype == numbers.dtype
+    np.testing.assert_array_equal(found, numbers)
+    write_rows(tmp_path / "x.txt", [[1.0], [2.0]], numbers)
+    labels = read_rows(tmp_path / "x.txt").labels
+    assert labels.indices.tolist() == [2**24, 2**24 + 1, 2**24 + 2, 2**24 + 3]
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.npz", "x.npy"])

@@ -65,7 +65,7 @@ def same(one: Prediction, other: Prediction) -> None:
 
 
 def arrays(index: LabelIndex) -> dict[str, NDArray[Any]]:
-    layout = index._fitted().layout._asdict()
+    layout = index._fitted().predictor.layout._asdict()
     return {name: value for name, value in layout.items() if hasattr(value, "dtype")}
 
 
@@ -449,9 +449,9 @@ def test_history(made: Made) -> None:
 
 
 def test_heads_share_their_trunk(made: Made) -> None:
-    assert len(made("labels")._fitted().layout.project) == 1
-    assert len(made("own trunks")._fitted().layout.project) == 2
-    assert made("hashed")._fitted().layout.project.shape[1] == 64
+    assert len(made("labels")._fitted().predictor.layout.project) == 1
+    assert len(made("own trunks")._fitted().predictor.layout.project) == 2
+    assert made("hashed")._fitted().predictor.layout.project.shape[1] == 64
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -546,13 +546,13 @@ def halves() -> tuple[Labelled, Labelled]:
 def test_add_labels(form: str, ranker: bool, settings: Recipe, tmp_path: Path) -> None:
     old, new = halves()
     index = fit(settings, ranker, rows=old)
-    before, trunks = index.predict(old.X, k=1), index._fitted().layout.project.shape
+    before, trunks = index.predict(old.X, k=1), index._fitted().predictor.layout.project.shape
     if form == "mapped":
         index.save(tmp_path / "index")
         index = irli.load(tmp_path / "index")
     assert index.add_labels(new.X, new.Y, threads=1) is index
     assert len(index) == LABELS
-    assert index._fitted().layout.project.shape == trunks  # shared as before
+    assert index._fitted().predictor.layout.project.shape == trunks  # shared as before
     for part in index.loads():
         assert part.sum() == LABELS
         assert part.max() <= np.ceil(settings.slack * LABELS / index.recipe.buckets)
@@ -575,7 +575,7 @@ def test_new_labels_go_where_their_rows_go() -> None:
     for r, part in enumerate(index.loads()):
         assert part.sum() == LABELS, r
     index.add_labels(X, Y)
-    layout = index._fitted().layout
+    layout = index._fitted().predictor.layout
     together = []
     for offsets in layout.offsets:
         bucket = np.empty(2 * LABELS, dtype=int)
@@ -615,13 +615,13 @@ def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -
     X = everything.X.toarray() if dense else everything.X
     rows = old.X.toarray() if dense else old.X
     index = fit(RECIPES[name], rows=(rows, old.Y))
-    rounds, trunks = len(index.history), index._fitted().layout.project.shape
+    rounds, trunks = len(index.history), index._fitted().predictor.layout.project.shape
     index.save(tmp_path / "index")
     for one in (index, irli.load(tmp_path / "index")):
         assert one.refit(X, everything.Y, epochs=3, threads=1) is one
         assert len(one) == LABELS
         assert len(one.history) > rounds
-        assert one._fitted().layout.project.shape == trunks
+        assert one._fitted().predictor.layout.project.shape == trunks
         assert all(part.sum() == LABELS for part in one.loads())
         assert precision(one.predict(X, k=1).labels, everything.Y, 1) > 0.9
     same(index.predict(X), one.predict(X))
@@ -631,9 +631,9 @@ def test_refit_begins_where_the_index_is() -> None:
     """One step at no learning rate: the routers are the ones that there were."""
     X, Y = data(300)
     index = fit(small_labels(epochs=5, learning_rate=1e-9), ranker=False, rows=(X, Y))
-    before = read_routers(index._fitted().layout)
+    before = read_routers(index._fitted().predictor.layout)
     index.refit(X, Y, epochs=1, threads=1)
-    for one, other in zip(read_routers(index._fitted().layout), before, strict=True):
+    for one, other in zip(read_routers(index._fitted().predictor.layout), before, strict=True):
         for name in ("project", "shift", "coarse", "bias"):
             left, right = getattr(one, name), getattr(other, name)
             step = np.abs(right).max() / 127  # the weights are rounded anew
@@ -645,13 +645,13 @@ def test_refit_remembers_what_the_routers_know(loaded: bool, tmp_path: Path) -> 
     """Some rows were held out, and are again, or others that are new."""
     X, Y = data(400)
     index = fit(rows=(X[:300], Y[:300]))
-    before, keys = set(index._trained), row_keys(X)
+    before, keys = set(index._fitted().contents.trained), row_keys(X)
     assert before < set(keys[:300])
     if loaded:
         index.save(tmp_path / "index")
         index = irli.load(tmp_path / "index")
     index.refit(X, Y, epochs=1, threads=1)
-    after = set(index._trained)
+    after = set(index._fitted().contents.trained)
     assert before < after < set(keys)
     assert len(set(keys) - after) >= 20
 

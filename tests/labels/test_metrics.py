@@ -28,6 +28,25 @@ SECOND = 1 / math.log2(3)  # what a hit in the second place gains
 THIRD = 1 / 2
 
 
+def test_the_truth_in_every_form() -> None:
+    numbers = np.array([[0, 1, 4], [3, -1, -1], [3, 2, -1], [-1, -1, -1]])
+    right = evaluate(FOUND, TRUTH, TRUTH)
+    assert evaluate(FOUND, numbers, numbers) == right
+    assert evaluate(FOUND, TRUTH.toarray().astype(bool), TRUTH.toarray() / 1.0) == right
+    weights = inverse_propensity(TRUTH)
+    one = propensity_scored_precision(FOUND, numbers, weights, 2)
+    assert one == propensity_scored_precision(FOUND, TRUTH, weights, 2)
+    # More labels are known than the truth or the answers name.
+    assert precision([[7]], [[3, -1]], 1) == 0
+    assert propensity_scored_precision([[3]], [[3, -1]], np.ones(99), 1) == 1
+
+
+def test_labels_beyond_float32() -> None:
+    found = 2**24 + np.array([[1, 0], [3, 2]])
+    assert precision(found, found[:, :1], 1) == 1
+    assert precision(found[:, 1:], found[:, :1], 1) == 0
+
+
 def test_precision() -> None:
     assert precision(FOUND, TRUTH, 1) == pytest.approx(1 / 4)
     assert precision(FOUND, TRUTH, 2) == pytest.approx((1 / 2 + 1 / 2) / 4)
@@ -186,7 +205,8 @@ def test_evaluate_gathers_the_measures() -> None:
         (FOUND[:0], TRUTH[:0], 1, "at least one instance"),
         (np.where(FOUND == 3, 5, FOUND), TRUTH, 1, r"range \[0, 4\].*Got 5 in row 1"),
         (np.where(FOUND == 0, -2, FOUND), TRUTH, 1, "Got -2 in row 0"),
-        (FOUND, TRUTH.toarray(), 1, "'truth' parameter must be a sparse.*Got ndarray"),
+        (FOUND, TRUTH.toarray(), 1, "'truth' parameter must hold label numbers.* twice in row 0"),
+        (FOUND, [["a"]] * 4, 1, "'truth' parameter must be a matrix.* dtype <U1"),
         (FOUND, sp.coo_array([1, 0]), 1, r"Got shape \(2,\)"),
         (FOUND, TRUTH, 0, "'k' parameter"),
     ],

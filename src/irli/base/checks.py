@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from irli.errors import DimensionMismatch, InvalidParameter
 
+# A search may ask for this many answers even if there are fewer items.
+_MOST_PADDED = 1 << 16
 # Values checked at a time. This limits the scratch memory of a check to a megabyte.
 _BLOCK = 1 << 20
 _LONGEST = 1e18  # length of a vector; its square is a float32, with room for a sum
@@ -185,6 +187,25 @@ def check_int(
     return int(value)
 
 
+def check_k(k: Any, count: int, *, owner: str) -> int:
+    """Return `k`, how many answers to give for each query, out of `count`.
+
+    More than there are is padding. A little of it is harmless; a billion columns are a mistake.
+
+    Examples
+    --------
+    >>> check_k(12, 10, owner="search")
+    12
+    >>> check_k(10**9, 10, owner="search")
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'k' parameter of search must be an int in the range [1,
+    65536]. Got 1000000000 instead. Use 65536 or less.
+    """
+    if type(k) is int and 0 < k <= count:
+        return k  # the usual case, kept fast for single queries
+    return check_int("k", k, at_least=1, at_most=max(count, _MOST_PADDED), owner=owner)
+
+
 def check_float(
     name: str,
     value: Any,
@@ -287,9 +308,12 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     try:
         return np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
+        advice = "Give every row the same length."
+        if hasattr(x, "detach"):  # a tensor of torch: with gradients, in bfloat16, or on a device
+            advice = "Pass the tensor as x.detach().cpu().float().numpy()."
         raise InvalidParameter(
             f"The '{name}' parameter must be something that numpy.asarray accepts. "
-            f"Got {type(x).__name__} instead: {error}. Give every row the same length."
+            f"Got {type(x).__name__} instead: {str(error).rstrip('.')}. {advice}"
         ) from error
 
 

@@ -1,12 +1,14 @@
-"""The base classes of all indexes: truth value, length, and loading from a folder."""
+"""The base classes of all indexes: truth value, length, settings, and loading from a folder."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
+from irli.base.checks import suggest
 from irli.base.folder import Folder, read_folder
 from irli.base.types import StrPath
+from irli.errors import InvalidParameter, NotFitted
 
 I = TypeVar("I", bound="SavedIndex")  # noqa: E741
 
@@ -20,6 +22,50 @@ class Index(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of items or labels."""
+
+
+class Configured(Index):
+    """An index whose arguments can be read and changed in scikit-learn's way.
+
+    So `sklearn.base.clone` makes an index with the same arguments that has learned nothing, and an
+    index can be the last step of a pipeline. The constructor of a subclass keeps its arguments in
+    `_given`, exactly as they were given.
+    """
+
+    _given: dict[str, Any]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor. `deep` is there for scikit-learn."""
+        return dict(self._given)
+
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments of the constructor for the next `fit`. What was learned stays.
+
+        Examples
+        --------
+        >>> import irli
+        >>> irli.LabelIndex().set_params(ranker=False).get_params()
+        {'recipe': 'labels', 'ranker': False}
+        """
+        for name in params:
+            if name not in self._given:
+                words = list(self._given)
+                advice = suggest(name, words, otherwise=f"It has: {', '.join(words)}.")
+                raise InvalidParameter(f"{type(self).__name__} has no parameter '{name}'. {advice}")
+        self._given = type(self)(**self._given | params)._given  # the constructor checks them
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags  # only scikit-learn calls this
+
+        target = TargetTags(required=False, multi_output=True)
+        return Tags(estimator_type=None, target_tags=target, input_tags=InputTags(sparse=True))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        try:
+            return len(self) >= 0
+        except NotFitted:
+            return False
 
 
 class SavedIndex(Index):

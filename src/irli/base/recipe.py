@@ -176,6 +176,27 @@ class Recipe:
                 "repartition='least-loaded'. Got 2 instead. Use repartition='bounded'."
             )
 
+    def check_for_vectors(self) -> None:
+        """Raise if the recipe is one for labels."""
+        if self.name in _FOR_LABELS:
+            others = ", ".join(repr(name) for name in RECIPES if name not in _FOR_LABELS)
+            raise InvalidParameter(
+                f"The 'recipe' parameter of an index of vectors must be one for vectors: {others}. "
+                f"Got '{self.name}' instead. Use it with LabelIndex or irli labels fit."
+            )
+
+    def check_for_labels(self) -> None:
+        """Raise unless labels, which have no vectors, can be learned with the recipe."""
+        plain = self.scoring == "full" and self.router == "network" and not self.boost
+        if not plain or self.affinity != "queries":
+            raise InvalidParameter(
+                "The 'recipe' parameter of an index of labels must have scoring='full', "
+                "router='network', boost=False and affinity='queries': labels have no vectors. "
+                f"Got '{self.name}' with scoring={self.scoring!r}, router={self.router!r}, "
+                f"boost={self.boost}, affinity={self.affinity!r} instead. "
+                "Start from recipe('labels') or recipe('paper-labels')."
+            )
+
     def resolve(self, items: int, dim: int) -> Recipe:
         """Fill in the settings that depend on the data, and check that the others fit it.
 
@@ -184,6 +205,7 @@ class Recipe:
         >>> recipe("default").resolve(items=68_728, dim=384).buckets
         2048
         """
+        self.check_for_vectors()
         if self.name == AUTO:
             chosen = RECIPES["exact" if is_exact_cheap(items, dim) else "default"]
             return dataclasses.replace(self, **_differences(chosen)).resolve(items, dim)
@@ -215,14 +237,7 @@ class Recipe:
         >>> recipe("labels").resolve_for_labels(983).start
         'one-per-item'
         """
-        plain = self.scoring == "full" and self.router == "network" and not self.boost
-        if not plain or self.affinity != "queries":
-            raise InvalidParameter(
-                "A recipe for labels must have scoring='full', router='network', boost=False and "
-                f"affinity='queries': labels have no vectors. Got the recipe '{self.name}' with "
-                f"scoring={self.scoring!r}, router={self.router!r}, boost={self.boost}, "
-                f"affinity={self.affinity!r}. Start from recipe('labels') or ('paper-labels')."
-            )
+        self.check_for_labels()
         chosen = self
         if self.start == "kmeans" and self.buckets == 0 and labels <= _MOST_ONE_PER_LABEL:
             named = RECIPES.get(self.name, self)
@@ -247,6 +262,7 @@ class Recipe:
 
 
 _OWNER = "the recipe"
+_FOR_LABELS = ("labels", "paper-labels")
 _COUNTS = (
     "repetitions",
     "hidden",

@@ -1,6 +1,14 @@
 """Validate sparse arguments of users: the relevance of items, rows of features, their labels.
 
 They are converted to CSR. SciPy takes longer to import than NumPy, so a search does without.
+
+Relevance and labels come in one of two forms, which mean the same for every index and metric:
+
+- a matrix with a column for each item or label, nonzero where a row has it: sparse, or a dense
+  array of bools or floats;
+- an integer array of shape (n, j): the numbers of the items or labels of each row, padded with -1.
+
+An integer array that looks like a matrix of the first form is refused.
 """
 
 from __future__ import annotations
@@ -16,15 +24,18 @@ from irli.base.checks import as_array, as_vectors, check_padded_range
 from irli.base.types import Rows, Sparse
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
+_MOST_LABELS = 2**31 - 1  # label numbers have 32 bits
+
 
 def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
     """Return the relevant items of each query: float32 weights of shape (n_queries, n_items).
 
     Parameters
     ----------
-    y : sparse array of shape (n_queries, n_items), or int array of shape (n_queries, j)
-        Either non-negative weights, or the row numbers of the relevant items of each query. Rows
-        with fewer than j relevant items are padded with -1. A query may have no relevant item.
+    y : matrix of shape (n_queries, n_items), or int array of shape (n_queries, j)
+        Either non-negative weights (sparse, or a dense array of bools or floats), or the row
+        numbers of the relevant items of each query. Rows with fewer than j relevant items are
+        padded with -1. A query may have no relevant item.
 
     Examples
     --------
@@ -35,28 +46,18 @@ def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
     if sp.issparse(y):
         return _check_sparse_relevance(y, n_queries, n_items)
     array = as_array(y, "relevance")
-    if array.dtype.kind not in "iu" and array.size:
-        raise InvalidParameter(
-            "The 'relevance' parameter must be a sparse array of weights or an integer array of "
-            f"item rows. Got dtype {array.dtype} instead. "
-            "Wrap dense weights: scipy.sparse.csr_array(y)."
-        )
     if array.ndim != 2 or len(array) != n_queries:
         raise InvalidParameter(
             f"The 'relevance' parameter must have shape ({n_queries}, j), one row for each query. "
             f"Got shape {array.shape} instead. Pad short rows with -1."
         )
+    if array.dtype.kind not in "iu" and array.size:
+        return _check_sparse_relevance(_as_matrix(array, "relevance"), n_queries, n_items)
     advice = "Pass positions in the base vectors, not ids."
     check_padded_range("relevance", array, n_items, "item rows", advice)
-    rows, columns = np.nonzero(array != -1)
-    relevance = sp.csr_array(
-        (np.ones(len(rows), dtype=np.float32), (rows, array[rows, columns])),
-        shape=(n_queries, n_items),
-    )
-    # An item that a row names twice still has weight 1.
-    relevance.sum_duplicates()
-    relevance.data[:] = 1
-    return relevance
+    if array.shape[1] == n_items:
+        _refuse_indicator(array, "relevance", "item rows")
+    return _numbers_to_csr(array, n_items)
 
 
 def as_rows(x: Any, dim: int | None = None) -> Rows:
@@ -64,7 +65,7 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
 
     Parameters
     ----------
-    x : array_like or sparse array of shape (n, d), or (d,) for a single dense row
+    x : array_like or sparse array of shape (n, d)
     dim : int, optional
         The number of features that `x` must have.
 
@@ -82,7 +83,6 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
     if plain and _native.are_ordered_rows(x.indptr, x.indices, x.data, x.shape[1]):
         return cast("Sparse", x)
     if not sp.issparse(x):
-        x = np.atleast_2d(x) if isinstance(x, np.ndarray) and x.ndim == 1 else x
         dense = as_vectors(x, "X")
         _check_width(dense.shape[1], dim)
         return dense
@@ -103,23 +103,41 @@ def as_rows(x: Any, dim: int | None = None) -> Rows:
     return rows
 
 
-def as_labels(y: Any, rows: int) -> Sparse:
+def as_query_rows(x: Any, dim: int) -> tuple[Rows, bool]:
+    """Return rows to predict as `as_rows` does, and whether it was a single row of shape (d,).
+
+    There may be no rows at all, in an array of shape (0, dim).
+
+    Examples
+    --------
+    >>> as_query_rows([1, 2], dim=2)
+    (array([[1., 2.]], dtype=float32), True)
+    """
+    given: Any = x if sp.issparse(x) else as_array(x, "X")
+    if given.ndim == 1:
+        return as_rows(given.reshape(1, -1), dim), True
+    if given.ndim == 2 and given.shape[0] == 0:
+        _check_width(given.shape[1], dim)
+        return np.empty((0, dim), dtype=np.float32), False
+    return as_rows(given, dim), False
+
+
+def as_labels(y: Any, rows: int, least: int = 0) -> Sparse:
     """Return the labels of each row as a CSR of ones, of shape (rows, L).
+
+    Parameters
+    ----------
+    y : matrix of shape (rows, L), or int array of shape (rows, j)
+        Nonzero where a row has a label, or the label numbers of each row: see `as_label_matrix`.
+    least : int
+        The least number of labels, where label numbers do not say how many there are.
 
     Examples
     --------
     >>> as_labels(sp.csr_array(np.array([[0, 2.0], [0, 0]])), rows=2).data
     array([1.], dtype=float32)
     """
-    if not sp.issparse(y):
-        array = as_array(y, "Y")
-        if array.ndim != 2 or array.dtype.kind not in "biuf":
-            raise InvalidParameter(
-                "The 'Y' parameter must be a sparse array of shape (rows, labels), nonzero where "
-                f"a row has a label. Got {type(y).__name__} of shape {array.shape} instead. "
-                "Make one with scipy.sparse.csr_array((ones, (row, label)))."
-            )
-        y = sp.csr_array(array)
+    y = as_label_matrix(y, "Y", least)
     labels = _as_csr(y, "Y")
     if labels.shape[0] != rows:
         raise InvalidParameter(
@@ -143,6 +161,49 @@ def as_labels(y: Any, rows: int) -> Sparse:
     return labels
 
 
+def as_label_matrix(y: Any, name: str, least: int = 0) -> Any:
+    """Return labels as a sparse array of shape (n, L), nonzero where a row has a label.
+
+    Parameters
+    ----------
+    y : matrix of shape (n, L), or int array of shape (n, j)
+        The matrix is sparse, or a dense array of bools or floats. The integers are label numbers,
+        padded with -1; L is then the largest number + 1, or `least` if that is more.
+
+    Examples
+    --------
+    >>> as_label_matrix([[2, 0], [1, -1]], "Y").toarray()
+    array([[1., 0., 1.],
+           [0., 1., 0.]], dtype=float32)
+    >>> as_label_matrix([[1, 0, 1], [0, 1, 0]], "Y")
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'Y' parameter must hold label numbers if it holds integers.
+    Got 0 twice in row 1 instead, as in a matrix of zeros and ones. Pass a matrix as y.astype(bool),
+    and numbers with one more column of -1.
+    """
+    if sp.issparse(y):
+        return y
+    array = as_array(y, name)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise InvalidParameter(
+            f"The '{name}' parameter must be a matrix of shape (rows, labels), nonzero where a row "
+            "has a label, or an integer array of label numbers, padded with -1. "
+            f"Got {type(y).__name__} of dtype {array.dtype} and shape {array.shape} instead. "
+            "Use scipy.sparse.csr_array((ones, (row, label))), or y[:, None] for a label each."
+        )
+    if array.dtype.kind in "bf":
+        return _as_matrix(array, name)
+    check_padded_range(name, array, _MOST_LABELS, "label numbers", "Number the labels from 0 up.")
+    _refuse_indicator(array, name, "label numbers")
+    largest = int(array.max()) if array.size else -1
+    return _numbers_to_csr(array, max(least, largest + 1))
+
+
+def are_numbers(y: Any) -> bool:
+    """Whether labels are given by their numbers."""
+    return not sp.issparse(y) and np.asarray(y).dtype.kind in "iu"
+
+
 def check_sparse_format(x: Any, what: str, error: type[IrliError] = InvalidParameter) -> None:
     """Raise unless a sparse array is well-formed. Kernels do not check its indices again."""
     if not hasattr(x, "check_format"):  # only the compressed formats can be malformed
@@ -154,6 +215,51 @@ def check_sparse_format(x: Any, what: str, error: type[IrliError] = InvalidParam
             f"{what} must be a well-formed sparse array. Got a malformed one instead: {fault}. "
             "Rebuild it from (row, column) pairs, numbered from 0 up."
         ) from fault
+
+
+def _numbers_to_csr(numbers: NDArray[Any], width: int) -> Sparse:
+    """Return a CSR of ones in the columns that each row (n, j) names, padded with -1."""
+    rows, columns = np.nonzero(numbers != -1)
+    matrix: Sparse = sp.csr_array(
+        (np.ones(len(rows), np.float32), (rows, numbers[rows, columns].astype(np.int64))),
+        shape=(len(numbers), width),
+    )
+    matrix.sum_duplicates()
+    matrix.data[:] = 1  # also where a row names a number twice
+    return matrix
+
+
+def _refuse_indicator(numbers: NDArray[Any], name: str, what: str) -> None:
+    """Raise if integers (n, j), meant to be numbers, look like a matrix of zeros and ones.
+
+    Padding shows that they are numbers. Without it, a matrix repeats 0 in a row, or is too narrow
+    or too full to tell.
+    """
+    if numbers.size == 0 or (numbers == -1).any():
+        return
+    again = (numbers == 0).sum(axis=1) > 1
+    if again.any():
+        got = f"0 twice in row {int(np.argmax(again))} instead, as in"
+    elif numbers.max() <= 1:
+        got = "nothing but 0 and 1 instead, which may also be"
+    else:
+        return
+    raise InvalidParameter(
+        f"The '{name}' parameter must hold {what} if it holds integers. "
+        f"Got {got} a matrix of zeros and ones. "
+        "Pass a matrix as y.astype(bool), and numbers with one more column of -1."
+    )
+
+
+def _as_matrix(array: NDArray[Any], name: str) -> Any:
+    """Return a dense matrix as a CSR. Complex numbers, strings and objects are refused."""
+    if array.dtype.kind not in "bf":
+        raise InvalidParameter(
+            f"The '{name}' parameter must be a matrix of real numbers or an integer array. "
+            f"Got dtype {array.dtype} instead. Convert it with .astype('float32')."
+        )
+    with np.errstate(over="ignore"):  # later checks report what float32 cannot hold
+        return sp.csr_array(array.astype(np.float32))
 
 
 def _check_sparse_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import typer
 from typer import Option
 from typer.core import TyperGroup
 
 import irli
-from irli.errors import IrliError
+from irli.errors import IrliError, IrliWarning
 
 _SILENT = logging.NullHandler()  # commands print their own output instead of the library's logs
 # Depending on its version, typer uses the installed click or its own copy.
@@ -79,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("irli").addHandler(_SILENT)
     command: Any = typer.main.get_command(app)
     try:
-        code: int = command.main(args=argv, prog_name="irli", standalone_mode=False) or 0
+        with _print_warnings():
+            code: int = command.main(args=argv, prog_name="irli", standalone_mode=False) or 0
         return code
     except _UsageError as error:
         return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
@@ -93,6 +96,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, 1)
     except typer.Abort:
         return 130
+
+
+@contextmanager
+def _print_warnings() -> Iterator[None]:
+    """Print each warning of irli as a line on stderr."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def print_line(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, IrliWarning):
+                typer.echo(f"irli: warning: {message}", err=True)
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = print_line
+        warnings.simplefilter("always", IrliWarning)
+        yield
 
 
 def _fail(error: object, code: int) -> int:

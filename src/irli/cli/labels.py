@@ -17,6 +17,7 @@ from typer import Argument, Option
 
 from irli.base.checks import check_choice
 from irli.base.folder import LABELS
+from irli.base.logs import warn
 from irli.base.sparse import as_labels, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Sparse
@@ -24,7 +25,7 @@ from irli.cli import console
 from irli.cli.console import Index, Json, Threads, Values
 from irli.errors import InvalidParameter
 from irli.labels.files import read_matrix, read_rows
-from irli.labels.index import LabelIndex, Prediction
+from irli.labels.index import LabelIndex, Prediction, describe_empty, leave_out_empty
 from irli.labels.metrics import (
     inverse_propensity_of_counts,
     ndcg,
@@ -51,7 +52,10 @@ Format = Annotated[
 ]
 Probes = Annotated[int | None, Option(help="Buckets to probe per repetition.")]
 Candidates = Annotated[int | None, Option(help="Labels to rerank.")]
-Score = Annotated[str | None, Option(help="votes, probability, logit or log-probability.")]
+Score = Annotated[
+    str | None,
+    Option(help="How found labels are scored: votes, probability, logit or log-probability."),
+]
 NoRanker = Annotated[bool, Option("--no-ranker", help="Do not rerank.")]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -140,9 +144,10 @@ def predict(
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
-    features = make_features(read_inputs(rows, None, format), known)
+    given = read_inputs(rows, None, format)
+    features = make_features(given, known)
     chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
-    predict_best = _make_predict(known, features, chosen, no_ranker, threads)
+    predict_best = _make_predict(known, features, given.are_texts, chosen, no_ranker, threads)
     start = perf_counter()
     found = predict_best(k)
     seconds = perf_counter() - start
@@ -190,7 +195,7 @@ def evaluate(
     counts = np.pad(known.counts, (0, truth.shape[1] - len(known)))
     weights = inverse_propensity_of_counts(counts, known.rows, a, b)
     chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
-    predict_best = _make_predict(known, features, chosen, no_ranker, threads)
+    predict_best = _make_predict(known, features, given.are_texts, chosen, no_ranker, threads)
     predict_best(max(depths))  # the first call loads the kernels
     start = perf_counter()
     found = predict_best(max(depths)).labels
@@ -296,14 +301,23 @@ def _read_depths(text: str) -> list[int]:
 
 
 def make_features(given: LabelInputs, index: LabelIndex) -> Any:
+    """Return rows of features, and warn of texts without a known word."""
     if not given.are_texts:
         return as_rows(given.rows)
+    if not given.rows:
+        raise InvalidParameter(
+            "ROWS must have at least one row. Got an empty file. Check the name of the file."
+        )
     if index.vectorizer is None:
         raise InvalidParameter(
             "ROWS must be rows of features for an index that was not fitted on texts. Got texts "
             "instead. Turn them into rows of the same features, or fit an index on texts."
         )
-    return index.features(given.rows)
+    rows = index.features(given.rows)
+    empty = int((np.diff(rows.indptr) == 0).sum())
+    if empty:
+        warn(describe_empty(empty, rows.shape[0]))
+    return rows
 
 
 def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
@@ -313,7 +327,7 @@ def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
         more = [name for name in Names.among(given.labels) if name not in known]
         matrix = label_matrix(given.labels, Names.of([*known, *more]))
         return as_labels(matrix, matrix.shape[0])
-    labels = as_labels(given.labels, given.labels.shape[0])
+    labels = as_labels(given.labels, given.labels.shape[0], len(index))
     shape = (labels.shape[0], max(labels.shape[1], len(index)))
     return sp.csr_array((labels.data, labels.indices, labels.indptr), shape=shape)
 
@@ -324,6 +338,7 @@ def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
 def _make_predict(
     index: LabelIndex,
     features: Any,
+    are_texts: bool,
     chosen: PredictArguments,
     no_ranker: bool,
     threads: int | None,
@@ -331,7 +346,12 @@ def _make_predict(
     """Return a function that predicts the k best labels of the rows."""
     index.defaults.replace(**chosen)  # raises before anything is timed
     ranker = False if no_ranker else None
-    return partial(index.predict, features, **chosen, ranker=ranker, threads=threads)
+
+    def predict_best(k: int) -> Prediction:
+        found = index.predict(features, k, **chosen, ranker=ranker, threads=threads)
+        return leave_out_empty(found, features)[0] if are_texts else found
+
+    return predict_best
 
 
 def _name_found(found: Prediction, index: LabelIndex) -> list[list[tuple[str | int, float]]]:

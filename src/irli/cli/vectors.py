@@ -135,7 +135,8 @@ def search(
     min_votes: Annotated[int | None, Option(help="Probed buckets that must hold an item.")] = None,
     candidates: Annotated[int | None, Option(help="Items to compute exact distances for.")] = None,
     score: Annotated[
-        str | None, Option(help="votes, probability, log-probability or codes.")
+        str | None,
+        Option(help="How candidates are chosen: codes, votes, probability or log-probability."),
     ] = None,
     exact: Annotated[bool, Option("--exact", help="Compare all items, without routing.")] = False,
     filter: Annotated[Path | None, Option(help="Allowed ids, or a mask, .npy.")] = None,

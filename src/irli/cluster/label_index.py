@@ -11,17 +11,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
-from irli.base.checks import check_int
+from irli.base.checks import check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
-from irli.base.index import Index
+from irli.base.html import render_html
+from irli.base.index import Configured
 from irli.base.recipe import Recipe, as_recipe
-from irli.base.sparse import as_labels, as_rows
+from irli.base.sparse import as_labels, as_query_rows, as_rows
 from irli.base.types import StrPath
 from irli.cluster.build import build, check_options, count_step_threads
 from irli.cluster.contents import ShardedContents, check_shards, find_shards, read_checksums
@@ -31,7 +32,7 @@ from irli.cluster.serve import check_deadline
 from irli.cluster.shard import LabelShard
 from irli.cluster.workdir import WorkDir
 from irli.errors import NotFitted
-from irli.labels.index import Prediction, count_labels
+from irli.labels.index import Prediction, count_labels, warn_of_one_label
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names
 
@@ -42,7 +43,15 @@ class ShardedPrediction(Prediction):
     missing: tuple[int, ...] = ()
 
 
-class ShardedLabelIndex(Index):
+class _Opened(NamedTuple):
+    """What `fit` or `load` leaves behind. An index replaces it as a whole, or not at all."""
+
+    group: ShardGroup
+    labels: list[NDArray[np.int64]]  # of each shard
+    names: Names | None
+
+
+class ShardedLabelIndex(Configured):
     """A label index in P shards, with the methods of `LabelIndex` for learning and predicting.
 
     Parameters
@@ -69,13 +78,16 @@ class ShardedLabelIndex(Index):
         ray: str | None = None,
         replicas: int = 1,
     ) -> None:
-        self.recipe = as_recipe(recipe)
-        self.shards = check_int("shards", shards, at_least=1, owner="ShardedLabelIndex")
-        self.replicas = check_int("replicas", replicas, at_least=1, owner="ShardedLabelIndex")
-        self.ray = ray
-        self.names: Names | None = None
-        self._group: ShardGroup | None = None
-        self._labels: list[NDArray[np.int64]] = []  # of each shard
+        as_recipe(recipe).check_for_labels()
+        check_int("shards", shards, at_least=1, owner="ShardedLabelIndex")
+        check_int("replicas", replicas, at_least=1, owner="ShardedLabelIndex")
+        self._given: dict[str, Any] = {
+            "recipe": recipe,
+            "shards": shards,
+            "ray": ray,
+            "replicas": replicas,
+        }
+        self._opened: _Opened | None = None
 
     def fit(
         self, X: Any, Y: Any, *, names: Iterable[str] | None = None, **options: Any
@@ -90,25 +102,28 @@ class ShardedLabelIndex(Index):
             As for `ShardedIndex.fit`.
         """
         run = check_options(options)
+        shards, ray = self._given["shards"], self._given["ray"]
         rows = as_rows(X)
-        labels = as_labels(Y, rows.shape[0])
+        named = None if names is None else Names.of(names)
+        labels = as_labels(Y, rows.shape[0], 0 if named is None else len(named))
         count = labels.shape[1]
-        check_int("shards", self.shards, at_most=count, owner=f"{count} labels")
-        named = None if names is None else Names.of(list(names))
+        check_int("shards", shards, at_most=count, owner=f"{count} labels")
         if named is not None:
             check_int("names", len(named), at_least=count, at_most=count, owner="fit")
+        warn_of_one_label(labels)
         workdir = WorkDir(run.checkpoint)
-        threads = count_step_threads(run, self.ray)
-        job = make_label_job(
-            workdir.path, rows, labels, self.recipe, self.shards, threads, run.device
-        )
-        build(job, self.ray, run.progress)
-        self._labels, self.names = deal_labels(count_labels(labels), self.shards), named
-        self._open([job.index(shard) for shard in range(self.shards)], workdir=workdir)
+        threads = count_step_threads(run, ray)
+        recipe = as_recipe(self._given["recipe"])
+        job = make_label_job(workdir.path, rows, labels, recipe, shards, threads, run.device)
+        build(job, ray, run.progress)
+        dealt = deal_labels(count_labels(labels), shards)
+        group = self._open([job.index(shard) for shard in range(shards)], workdir=workdir)
+        self._opened = _Opened(group, dealt, named)
         return self
 
-    def _open(self, paths: list[Path], **options: Any) -> None:
-        self._group = ShardGroup(paths, LabelShard, ray=self.ray, replicas=self.replicas, **options)
+    def _open(self, paths: list[Path], **options: Any) -> ShardGroup:
+        ray, replicas = self._given["ray"], self._given["replicas"]
+        return ShardGroup(paths, LabelShard, ray=ray, replicas=replicas, **options)
 
     def predict(
         self,
@@ -129,50 +144,70 @@ class ShardedLabelIndex(Index):
         deadline, partial
             As for `ShardedIndex.search`.
         """
-        group = self._fitted()
-        k = check_int("k", k, at_least=1, owner="predict")
+        opened = self._fitted()
+        shards = len(opened.labels)
+        k = check_k(k, len(self), owner="predict")
         deadline = check_deadline(deadline, partial, owner="predict")
-        single = isinstance(X, np.ndarray) and X.ndim == 1
-        rows = as_rows(X, group.facts[0]["stats"]["dim"])
-        more = 1 if self.shards > 1 else 0  # for the label "other"
-        call = (rows, k + more, {**parameters, "threads": threads})
-        answers = group.call("predict", [call] * self.shards, deadline, partial)
-        answered = [shard for shard in range(self.shards) if shard not in answers.missing]
-        scores, labels = self._merge(answers.values, answered, k)
+        rows, single = as_query_rows(X, self.dim)
+        more = 1 if shards > 1 else 0  # for the label "other"
+        options = {**parameters, "threads": threads}
+        calls = [(rows, min(k, len(own)) + more, options) for own in opened.labels]
+        answers = opened.group.call("predict", calls, deadline, partial)
+        answered = [shard for shard in range(shards) if shard not in answers.missing]
+        scores, labels = _merge(answers.values, [opened.labels[shard] for shard in answered], k)
         found = ShardedPrediction(*((scores[0], labels[0]) if single else (scores, labels)))
         found.missing = answers.missing
         return found
 
-    def _merge(
-        self, parts: list[Prediction], shards: list[int], k: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return the k best labels of all parts, with their numbers in the whole index."""
-        scores = np.concatenate([part.scores for part in parts], axis=1)
-        numbers = [
-            np.append(self._labels[shard], [-1, -1])[part.labels]  # "other", and padding
-            for part, shard in zip(parts, shards, strict=True)
-        ]
-        labels = np.concatenate(numbers, axis=1)
-        scores = np.where(labels >= 0, scores, -np.inf).astype(np.float32)
-        best = np.lexsort((-scores, labels < 0), axis=1)[:, :k]
-        return np.take_along_axis(scores, best, axis=1), np.take_along_axis(labels, best, axis=1)
-
     def __len__(self) -> int:
-        self._fitted()
-        return sum(map(len, self._labels))
+        return sum(map(len, self._fitted().labels))
 
     def __repr__(self) -> str:
-        state = "not fitted" if self._group is None else f"{len(self)} labels"
+        state = "not fitted" if self._opened is None else f"{len(self)} labels"
         return f"ShardedLabelIndex(recipe={self.recipe.name!r}, {self.shards} shards, {state})"
+
+    def _repr_html_(self) -> str:
+        if self._opened is None:
+            return render_html("ShardedLabelIndex", self._given | {"state": "not fitted"})
+        stats = self.stats()
+        facts = {
+            "labels": f"{len(self):,} {'with' if stats['names'] else 'without'} names",
+            "rows": f"{stats['rows']:,} rows, {self.dim:,} features",
+            "shards": f"{self.shards}, with {stats['buckets']:,} buckets in all",
+            "recipe": self.recipe.name,
+            "memory": f"{stats['bytes'] / 1e6:,.1f} MB",
+        }
+        return render_html("ShardedLabelIndex", facts)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of each shard."""
+        return as_recipe(self._given["recipe"])
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return self._given["shards"] if self._opened is None else len(self._opened.labels)
+
+    @property
+    def names(self) -> Names | None:
+        """The names of the labels, if `fit` was given any."""
+        return None if self._opened is None else self._opened.names
+
+    @property
+    def dim(self) -> int:
+        """The number of features of a row."""
+        dim: int = self._fitted().group.facts[0]["stats"]["dim"]
+        return dim
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """Loss, recall and loads after each re-partition, shard by shard."""
-        return [] if self._group is None else self._group.history
+        return [] if self._opened is None else self._opened.group.history
 
     def stats(self) -> dict[str, Any]:
         """Return sizes and bytes of all shards together, and the settings of the first."""
-        group = self._fitted()
+        group = self._fitted().group
         return group.sum_stats(("buckets", "entries", "ranker_weights", "bytes")) | {
             "kind": LABEL_SHARDS,
             "items": len(self),
@@ -181,23 +216,24 @@ class ShardedLabelIndex(Index):
             "loads": [loads for facts in group.facts for loads in facts["stats"]["loads"]],
         }
 
-    def _fitted(self) -> ShardGroup:
-        if self._group is None:
+    def _fitted(self) -> _Opened:
+        if self._opened is None:
             raise NotFitted(
                 "This ShardedLabelIndex is not fitted yet. Call fit(X, Y) or load(path)."
             )
-        return self._group
+        return self._opened
 
     def save(self, path: StrPath) -> None:
         """Write the index folder `path`. An index that is there already is replaced."""
+        group, labels, names = self._fitted()
         meta = {"recipe": dataclasses.asdict(self.recipe)}
         arrays: dict[str, NDArray[Any]] = {
-            "labels": np.concatenate(self._labels),
-            "starts": np.cumsum([0, *map(len, self._labels)]),
+            "labels": np.concatenate(labels),
+            "starts": np.cumsum([0, *map(len, labels)]),
         }
-        if self.names is not None:
-            arrays |= self.names.state()
-        self._fitted().save(path, ShardedContents(LABEL_SHARDS, self.shards, meta, arrays))
+        if names is not None:
+            arrays |= names.state()
+        group.save(path, ShardedContents(LABEL_SHARDS, len(labels), meta, arrays))
 
     @classmethod
     def load(cls, path: StrPath, *, ray: str | None = None, **options: Any) -> ShardedLabelIndex:
@@ -221,19 +257,38 @@ class ShardedLabelIndex(Index):
             if names is not None and len(names) != count:
                 raise array_error("names", f"name {count} labels", str(len(names)))
             index = cls(recipe, shards=len(paths), ray=ray, replicas=replicas)
-        index._labels, index.names = labels, names
-        index._open(paths, sums=sums, **options)
-        facts = index._fitted().facts
+        group = index._open(paths, sums=sums, **options)
+        facts = group.facts
         more = 1 if len(facts) > 1 else 0  # for the label "other"
         check_shards(facts, "items", [len(part) + more for part in labels])
         check_shards(facts, "dim", [facts[0]["stats"]["dim"]] * len(facts))
+        index._opened = _Opened(group, labels, names)
         return index
 
     def close(self) -> None:
         """End the Ray actors that serve the shards. Otherwise they end with this object."""
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        if self._opened is not None:
+            self._opened.group.close()
+            self._opened = None
+
+
+def _merge(
+    parts: list[Prediction], labels_of: list[NDArray[np.int64]], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the k best labels of all parts, with their numbers in the whole index."""
+    scores = np.concatenate([part.scores for part in parts], axis=1)
+    numbers = [
+        np.append(known, [-1, -1])[part.labels]  # "other", and padding
+        for part, known in zip(parts, labels_of, strict=True)
+    ]
+    labels = np.concatenate(numbers, axis=1)
+    scores = np.where(labels >= 0, scores, -np.inf).astype(np.float32)
+    best = np.lexsort((-scores, labels < 0), axis=1)[:, :k]
+    missing = ((0, 0), (0, k - best.shape[1]))
+    return (
+        np.pad(np.take_along_axis(scores, best, axis=1), missing, constant_values=-np.inf),
+        np.pad(np.take_along_axis(labels, best, axis=1), missing, constant_values=-1),
+    )
 
 
 def _split_labels(

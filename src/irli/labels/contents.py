@@ -19,7 +19,7 @@ from irli.labels.calibration import Calibration
 from irli.labels.features import count_features
 from irli.labels.parameters import LabelParameters
 from irli.labels.text import Names, Vectorizer
-from irli.labels.tune import LabelModel
+from irli.labels.tune import LabelModel, LabelTuneResult
 from irli.learning.repetition import History
 
 _TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
@@ -78,6 +78,7 @@ def pack_labels(contents: LabelContents) -> Folder:
         "dim": contents.dim,
         "text": text,
         "ranker": contents.want_ranker,
+        "tuned": None if model.tuned is None else _pack_tuned(model.tuned),
     }
     arrays = {name: layout[name] for name in _ARRAYS} | {
         "counts": contents.counts,
@@ -100,6 +101,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
                 ),
                 LabelParameters().replace(**meta["defaults"]),
                 Calibration(**meta["calibration"]),
+                _unpack_tuned(meta.get("tuned")),
             ),
             history=meta["history"],
             rows=check_int("rows", meta["rows"], at_least=0),
@@ -114,6 +116,25 @@ def unpack_labels(folder: Folder) -> LabelContents:
         )
         _check_contents(contents)
         return contents
+
+
+def _pack_tuned(tuned: LabelTuneResult) -> dict[str, Any]:
+    return tuned._asdict() | {"parameters": dataclasses.asdict(tuned.parameters)}
+
+
+def _unpack_tuned(values: Any) -> LabelTuneResult | None:
+    """Return what `fit` measured. Early folders do not have it."""
+    if values is None:
+        return None
+    return LabelTuneResult(
+        parameters=LabelParameters().replace(**values["parameters"]),
+        ranker=check_bool("ranker", values["ranker"]),
+        precision=check_float("precision", values["precision"]),
+        precision_without_ranker=check_float(
+            "precision_without_ranker", values["precision_without_ranker"]
+        ),
+        rows=check_int("rows", values["rows"], at_least=0),
+    )
 
 
 def _check_contents(contents: LabelContents) -> None:

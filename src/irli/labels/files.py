@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from irli.base.checks import as_array, check_choice
-from irli.base.sparse import check_sparse_format
+from irli.base.sparse import as_label_matrix, check_sparse_format
 from irli.base.types import Sparse, StrPath
 from irli.base.vector_files import read_vectors, write_vectors
 from irli.engine.xmc_parser import Parsed
@@ -76,11 +76,12 @@ def read_rows(path: StrPath) -> Rows:
     return Rows(_pairs_to_csr(file, parsed, (header.rows, header.columns)), labels)
 
 
-def read_matrix(path: StrPath) -> Sparse | NDArray[np.float32]:
+def read_matrix(path: StrPath) -> Sparse | NDArray[Any]:
     """Read a matrix of features or of labels (n, D). The ending of the name decides the format.
 
     `.txt`, `.txt.gz` and `.npz` return a sparse array without stored zeros. `.npy` returns a dense
-    one, which stays memory-mapped if it is float32.
+    one, which stays memory-mapped if it is float32. Integers in a `.npy` stay integers: as labels,
+    they are label numbers.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def read_matrix(path: StrPath) -> Sparse | NDArray[np.float32]:
     if suffix == ".npz":
         return _read_npz(file)
     if suffix == ".npy":
-        return _check_dense(read_vectors(file), str(file), FormatError)
+        return _keep_integers(read_vectors(file), str(file), FormatError)
     header, parsed = read_text(file, labelled=False)
     return _pairs_to_csr(file, parsed, (header.rows, header.columns))
 
@@ -108,19 +109,20 @@ def write_rows(path: StrPath, features: ArrayLike | Sparse, labels: ArrayLike | 
     ----------
     features : sparse or dense array of shape (n, D)
         Real numbers. Reading returns the same float32 values.
-    labels : sparse or dense array of shape (n, L)
-        Nonzero where an instance has a label.
+    labels : matrix of shape (n, L), or int array of shape (n, j)
+        Nonzero where an instance has a label, or label numbers: see `LabelIndex.fit`.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_rows(f"{folder}/train.txt", [[0, 0.5], [2, 0]], [[1, 0, 1], [0, 0, 0]])
+    ...     write_rows(f"{folder}/train.txt", [[0, 0.5], [2, 0]], [[0, 2], [-1, -1]])
     ...     Path(f"{folder}/train.txt").read_text()
     '2 2 3\\n0,2 1:0.5\\n 0:2.0\\n'
     """
     file = Path(path)
-    x, y = _check_matrix(features, "features"), _check_matrix(labels, "labels")
+    x = _check_matrix(features, "features")
+    y = _check_matrix(as_label_matrix(labels, "labels"), "labels")
     if x.shape[0] != y.shape[0]:
         raise InvalidParameter(
             "The 'features' and the 'labels' parameters must have one row for each instance. "
@@ -137,7 +139,8 @@ def write_rows(path: StrPath, features: ArrayLike | Sparse, labels: ArrayLike | 
 def write_matrix(path: StrPath, matrix: ArrayLike | Sparse) -> None:
     """Write a matrix of features or of labels (n, D). The ending of the name decides the format.
 
-    `.txt`, `.txt.gz` and `.npz` store float32 values without zeros. `.npy` is for dense arrays.
+    `.txt`, `.txt.gz` and `.npz` store float32 values without zeros. `.npy` is for dense arrays, and
+    for label numbers.
 
     Examples
     --------
@@ -155,7 +158,7 @@ def write_matrix(path: StrPath, matrix: ArrayLike | Sparse) -> None:
                 f"Got a sparse {type(matrix).__name__} instead. Write it as .npz."
             )
         dense = as_array(matrix, "matrix")
-        write_vectors(file, _check_dense(dense, "The 'matrix' parameter", InvalidParameter))
+        write_vectors(file, _keep_integers(dense, "The 'matrix' parameter", InvalidParameter))
         return
     sparse = _check_matrix(matrix, "matrix")
     if suffix == ".npz":
@@ -243,6 +246,13 @@ def _check_dense(x: NDArray[Any], what: str, error: type[IrliError]) -> NDArray[
         dense = np.asanyarray(x, dtype=np.float32, order="C")
     _check_finite(dense.ravel(), np.arange(len(dense) + 1) * dense.shape[1], what, error)
     return dense
+
+
+def _keep_integers(x: NDArray[Any], what: str, error: type[IrliError]) -> NDArray[Any]:
+    """Return integers as they are, since float32 would round numbers from 2**24 on."""
+    if x.dtype.kind in "iu" and x.ndim == 2:
+        return x
+    return _check_dense(x, what, error)
 
 
 def _check_real(x: Any, what: str, error: type[IrliError]) -> None:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import check_bool, check_int, check_keywords
+from irli.base.checks import check_bool, check_int, check_k, check_keywords
 from irli.base.folder import LABELS, Folder, reading, write_folder
-from irli.base.index import SavedIndex
-from irli.base.logs import get_logger
+from irli.base.html import render_html
+from irli.base.index import Configured, SavedIndex
+from irli.base.logs import get_logger, warn
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
-from irli.base.sparse import as_labels, as_rows
+from irli.base.sparse import are_numbers, as_labels, as_query_rows, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK
-from irli.errors import NotFitted
+from irli.errors import InvalidParameter, IrliWarning, NotFitted
 from irli.labels.assemble import add_ranker, assemble_labels, read_ranker, read_repetitions
-from irli.labels.calibration import INDEX_ALONE
+from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.features import as_sparse, hash_features
 from irli.labels.grow import add_to_partitions, join_rankers, train_new_labels
-from irli.labels.parameters import PredictArguments
+from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, make_label_problem
 from irli.labels.text import Names, Vectorizer, extend_names, name_labels, vectorize_texts
-from irli.labels.tune import LabelModel, tune_labels
+from irli.labels.tune import LabelTuneResult, tune_labels
 from irli.learning import learn, load_runs
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.repetition import History, Repetition, join_histories
@@ -47,8 +49,20 @@ class Prediction(NamedTuple):
     scores: NDArray[np.float32]
     labels: NDArray[np.int64]
 
+    @property
+    def counts(self) -> Any:
+        """How many labels were found for each row. The other columns are padding."""
+        return (self.labels >= 0).sum(axis=-1)
 
-class LabelIndex(SavedIndex):
+
+class _Learned(NamedTuple):
+    """All that learning leaves behind. An index replaces it as a whole, or not at all."""
+
+    contents: LabelContents
+    predictor: Predictor
+
+
+class LabelIndex(SavedIndex, Configured):
     """Extreme multi-label classification with learned, balanced buckets of labels.
 
     It also learns retrieval from a query log whose items have no vectors. The rows are then the
@@ -62,18 +76,8 @@ class LabelIndex(SavedIndex):
         Whether linear classifiers rerank the labels that the index finds. By default they do if
         that is better on held-out rows.
 
-    Attributes
-    ----------
-    names : Names or None
-        The names of the labels, if `fit` was given any.
-    vectorizer : Vectorizer or None
-        Turns texts into rows of features. It is set by `fit_text`.
-    rows : int
-        The number of rows that the index has learned from.
-    counts : int array of shape (L,)
-        The number of these rows that carry each label.
-    history : list of dict
-        Loss, recall and loads after each re-partition of each repetition.
+    Learning is all or nothing: if `fit`, `refit` or `add_labels` fails or is interrupted, the index
+    answers as before.
 
     Examples
     --------
@@ -85,15 +89,11 @@ class LabelIndex(SavedIndex):
     """
 
     def __init__(self, recipe: str | Recipe = "labels", *, ranker: bool | None = None) -> None:
-        self.recipe = self._given_recipe = as_recipe(recipe)  # `fit` resolves it for its data
-        self._want_ranker = None if ranker is None else check_bool("ranker", ranker)
-        self.history: History = []
-        self._predictor: Predictor | None = None
-        self.names: Names | None = None
-        self.vectorizer: Vectorizer | None = None
-        self.rows = 0
-        self.counts = np.empty(0, dtype=np.int64)
-        self._trained = np.empty(0, dtype=np.uint64)
+        as_recipe(recipe).check_for_labels()
+        if ranker is not None:
+            check_bool("ranker", ranker, owner="LabelIndex")
+        self._given: dict[str, Any] = {"recipe": recipe, "ranker": ranker}
+        self._learned: _Learned | None = None
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -111,32 +111,56 @@ class LabelIndex(SavedIndex):
         ----------
         X : array_like or sparse array of shape (n, d)
             Features. Sparse rows stay sparse, however many features there are.
-        Y : sparse array of shape (n, L)
-            Nonzero where a row carries a label. Rows without labels are not used.
+        Y : matrix of shape (n, L), or int array of shape (n, j)
+            Either a matrix that is nonzero where a row carries a label: sparse, or a dense array of
+            bools or floats. Or the numbers of the labels of each row, from 0 up, padded with -1. An
+            integer array that looks like a matrix of zeros and ones is refused. Rows without labels
+            are not used.
         names : iterable of str, optional
             Names of the L labels.
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
+
+        Examples
+        --------
+        >>> X = np.eye(3).repeat(4, axis=0)
+        >>> numbers = np.arange(3).repeat(4)[:, None]  # one label for each row
+        >>> LabelIndex().fit(X, numbers).predict(X[::4], k=1).labels.ravel()
+        array([0, 1, 2])
         """
+        self._learned = self._learn(X, Y, names, options)
+        return self
+
+    def _learn(
+        self,
+        X: Any,
+        Y: Any,
+        names: Iterable[str] | None,
+        options: LearnArguments,
+        vectorizer: Vectorizer | None = None,
+    ) -> _Learned:
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
         load_runs(run.device)  # fails early if torch or the device is missing
         rows = as_rows(X)
-        labels = as_labels(Y, rows.shape[0])
+        labels = as_labels(Y, rows.shape[0], _count_names(names))
         named = None if names is None else Names.of([])
         named = extend_names(named, names, labels.shape[1], "fit")
-        recipe = self._given_recipe.resolve_for_labels(labels.shape[1])
+        recipe = as_recipe(self._given["recipe"]).resolve_for_labels(labels.shape[1])
+        warn_of_one_label(labels)
 
         made = make_label_problem(rows, labels, recipe)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
-            made, repetitions, rows, labels, recipe, self._want_ranker, run.thread_count
+            made, repetitions, rows, labels, recipe, self._given["ranker"], run.thread_count
         )
-        self._set(dataclasses.replace(contents, names=named))
-        return self
+        return _learned(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
     def fit_text(
-        self, texts: Sequence[str], labels: Sequence[Sequence[str]], **options: Any
+        self,
+        texts: Sequence[str],
+        labels: Sequence[Sequence[str]],
+        **options: Unpack[LearnArguments],
     ) -> LabelIndex:
         """Learn which labels the texts carry. The features are the words of the texts.
 
@@ -157,8 +181,7 @@ class LabelIndex(SavedIndex):
         [['dog'], ['bird']]
         """
         made = vectorize_texts(texts, labels)
-        self.fit(made.rows, made.labels, names=made.names, **options)
-        self.vectorizer = made.vectorizer
+        self._learned = self._learn(made.rows, made.labels, made.names, options, made.vectorizer)
         return self
 
     def refit(
@@ -179,8 +202,8 @@ class LabelIndex(SavedIndex):
         Parameters
         ----------
         X, Y : as for `fit`
-            All rows, old and new. The ranker is trained again on all of them. `Y` has a column for
-            each label of the index; further columns are new labels.
+            All rows, old and new. The ranker is trained again on all of them. As a matrix, `Y` has
+            a column for each label of the index; further columns are new labels.
         names : iterable of str
             Names of the new labels, if the others have names.
         epochs : int
@@ -188,27 +211,33 @@ class LabelIndex(SavedIndex):
         **options
             As for `fit`.
         """
-        layout = self._fitted().layout
+        old, predictor = self._fitted()
         check_keywords(options, LearnArguments.__annotations__, owner="refit")
         run = LearnOptions(**options)
         load_runs(run.device)
-        rows = as_rows(X, self._dim)
-        labels = as_labels(Y, rows.shape[0])
+        count = len(old.counts)
+        rows = as_rows(X, old.dim)
+        labels = as_labels(Y, rows.shape[0], count + _count_names(names))
         check_int("epochs", epochs, at_least=1, owner="refit")
-        check_int("columns", labels.shape[1], at_least=len(self), owner="refit's Y")
-        named = extend_names(self.names, names, labels.shape[1] - len(self), "refit")
-        recipe = self.recipe
+        check_int("columns", labels.shape[1], at_least=count, owner="refit's Y")
+        named = extend_names(old.names, names, labels.shape[1] - count, "refit")
+        warn_of_one_label(labels)
 
-        known = read_repetitions(layout)
-        start = add_to_partitions(known, rows, labels[:, len(self) :], recipe)
-        made = make_label_problem(rows, labels, recipe, self._trained)
-        repetitions = learn(made.problem, dataclasses.replace(recipe, epochs=epochs), run, start)
+        known = read_repetitions(predictor.layout)
+        start = add_to_partitions(known, rows, labels[:, count:], old.recipe)
+        made = make_label_problem(rows, labels, old.recipe, old.trained)
+        shorter = dataclasses.replace(old.recipe, epochs=epochs)
+        repetitions = learn(made.problem, shorter, run, start)
         contents = complete_labels(
-            made, repetitions, rows, labels, recipe, self._want_ranker, run.thread_count
+            made, repetitions, rows, labels, old.recipe, self._given["ranker"], run.thread_count
         )
-        history = self.history + contents.history
-        self._set(
-            dataclasses.replace(contents, history=history, names=named, vectorizer=self.vectorizer)
+        self._learned = _learned(
+            dataclasses.replace(
+                contents,
+                history=old.history + contents.history,
+                names=named,
+                vectorizer=old.vectorizer,
+            )
         )
         return self
 
@@ -226,31 +255,34 @@ class LabelIndex(SavedIndex):
         ----------
         X : array_like or sparse array of shape (n, d)
             Rows that carry the new labels. Further rows serve the ranker as negatives.
-        Y : sparse array of shape (n, m)
-            Which of the m new labels each row carries. They are numbered from len(index) up.
+        Y : matrix of shape (n, m), or int array of shape (n, j)
+            Which of the m new labels each row carries, in one of the forms that `fit` takes. `Y`
+            counts the new labels from 0. The index numbers them from len(index) up.
         names : iterable of str
             Names of the new labels, if the others have names.
         """
-        layout = self._fitted().layout
-        rows = as_rows(X, self._dim)
-        labels = as_labels(Y, rows.shape[0])
-        named = extend_names(self.names, names, labels.shape[1], "add_labels")
-        counts = np.concatenate([self.counts, count_labels(labels)])
-        repetitions = add_to_partitions(read_repetitions(layout), rows, labels, self.recipe)
+        old, predictor = self._fitted()
+        layout, model = predictor.layout, old.model
+        rows = as_rows(X, old.dim)
+        labels = as_labels(Y, rows.shape[0], _count_names(names))
+        new = count_labels(labels)
+        if are_numbers(Y) and not new.all():
+            raise InvalidParameter(
+                "The 'Y' parameter of add_labels must count the new labels from 0 up, each with a "
+                f"row. Got no row with {int(np.argmin(new > 0))}. Subtract len(index) from numbers "
+                "of the whole index."
+            )
+        named = extend_names(old.names, names, labels.shape[1], "add_labels")
+        counts = np.concatenate([old.counts, new])
+        repetitions = add_to_partitions(read_repetitions(layout), rows, labels, old.recipe)
         grown = assemble_labels(repetitions, counts)
-        if self.calibration.by_margin:
+        if model.calibration.by_margin:
             new_ranker = train_new_labels(as_sparse(rows), labels, thread_count(threads))
             grown = add_ranker(grown, join_rankers(read_ranker(layout), new_ranker))
-        self.counts, self.names, self._predictor = counts, named, Predictor(grown)
+        self._learned = _learned(
+            dataclasses.replace(old, counts=counts, names=named, model=model._replace(layout=grown))
+        )
         return self
-
-    def _set(self, contents: LabelContents) -> None:
-        self.recipe, self.history = contents.recipe, contents.history
-        self.rows, self._dim = contents.rows, contents.dim
-        self.counts, self._trained = contents.counts, contents.trained
-        self.names, self.vectorizer = contents.names, contents.vectorizer
-        self.defaults, self.calibration = contents.model.parameters, contents.model.calibration
-        self._predictor = Predictor(contents.model.layout)
 
     # --- predicting ----------------------------------------------------------------------------
 
@@ -268,8 +300,12 @@ class LabelIndex(SavedIndex):
         Parameters
         ----------
         X : array_like or sparse array of shape (n, d), or (d,) for a single row
+            There may be no rows at all (n = 0).
+        k : int
+            At most the number of labels, or 65,536 if that is more.
         ranker : bool
-            False returns what the index finds, without reranking.
+            False returns what the index finds, without reranking. True is an error if there is no
+            ranker.
         threads : int
             -1 uses every core.
         **parameters
@@ -280,16 +316,17 @@ class LabelIndex(SavedIndex):
         -------
         Prediction
             `scores` and `labels` of shape (n, k), or (k,) for a single row. If fewer than k labels
-            are found, the other columns have label -1.
+            are found, the other columns have label -1. `counts` says how many are found: all
+            labels of the probed buckets can be fewer than k.
         """
-        predictor = self._fitted()
-        k = check_int("k", k, at_least=1, owner="predict")
-        rows = as_rows(X, self._dim)
-        chosen = self.defaults.replace(**parameters)
-        alone = ranker is not None and not check_bool("ranker", ranker, owner="predict")
-        calibration = INDEX_ALONE if alone else self.calibration
-        most = min(k, len(self))
-        routed = hash_features(rows, self.recipe)
+        contents, predictor = self._fitted()
+        model, count = contents.model, len(contents.counts)
+        k = check_k(k, count, owner="predict")
+        rows, single = as_query_rows(X, contents.dim)
+        chosen = model.parameters.replace(**parameters)
+        calibration = _choose_calibration(model.calibration, ranker)
+        most = min(k, count)
+        routed = hash_features(rows, contents.recipe)
         if threads is not None or rows.shape[0] > BLOCK:  # asking the system takes a while
             threads = thread_count(threads)
         scores, labels = predictor.predict(routed, rows, most, chosen, calibration, threads or 1)
@@ -297,7 +334,6 @@ class LabelIndex(SavedIndex):
             more = ((0, 0), (0, k - most))
             scores = np.pad(scores, more, constant_values=-np.inf)
             labels = np.pad(labels, more, constant_values=-1)
-        single = isinstance(X, np.ndarray) and X.ndim == 1
         return Prediction(scores[0], labels[0]) if single else Prediction(scores, labels)
 
     def predict_text(
@@ -305,56 +341,139 @@ class LabelIndex(SavedIndex):
     ) -> list[list[tuple[str, float]]]:
         """Return the names and scores of at most k labels of each text, best first.
 
+        A text without a word that the index knows gets an empty list. A warning says how many such
+        texts there are.
+
         Parameters
         ----------
         **options
             As for `predict`.
         """
         vectorizer, names = self._get_text_model()
-        return name_labels(*self.predict(vectorizer.transform(texts), k, **options), names)
+        rows = vectorizer.transform(texts)
+        found, empty = leave_out_empty(self.predict(rows, k, **options), rows)
+        if empty:
+            warn(describe_empty(empty, rows.shape[0]))
+        return name_labels(*found, names)
 
     def features(self, texts: Sequence[str]) -> Sparse:
         """Return texts as rows of features, in the way of `fit_text`."""
         return self._get_text_model()[0].transform(texts)
 
     def _get_text_model(self) -> tuple[Vectorizer, Names]:
-        self._fitted()
-        if self.vectorizer is None or self.names is None:
+        contents, _ = self._fitted()
+        if contents.vectorizer is None or contents.names is None:
             raise NotFitted(
                 "This LabelIndex was fitted on rows of features and cannot read texts. Turn them "
                 "into rows of the same features and call predict, or fit the index with "
                 "fit_text(texts, labels)."
             )
-        return self.vectorizer, self.names
+        return contents.vectorizer, contents.names
 
     # --- inspecting ----------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._fitted().layout.prior)
+        return len(self._fitted().contents.counts)
 
     def __repr__(self) -> str:
-        if self._predictor is None:
+        if self._learned is None:
             return f"LabelIndex(recipe={self.recipe.name!r}, not fitted)"
-        repetitions, buckets = self._predictor.layout.bias.shape
+        repetitions, buckets = self._learned.predictor.layout.bias.shape
         ranker = "with" if self.calibration.by_margin else "without"
         return (
             f"LabelIndex(recipe={self.recipe.name!r}, {len(self)} labels, "
             f"{repetitions} x {buckets} buckets, {ranker} ranker)"
         )
 
+    def _repr_html_(self) -> str:
+        if self._learned is None:
+            return render_html("LabelIndex", {"recipe": self.recipe.name, "state": "not fitted"})
+        stats, defaults, tuned = self.stats(), self.defaults, self.tuned
+        facts = {
+            "labels": f"{len(self):,} {'with' if stats['names'] else 'without'} names",
+            "rows": f"{self.rows:,} {'texts' if stats['text'] else 'rows'}, {self.dim:,} features",
+            "buckets": f"{stats['repetitions']} x {stats['buckets']:,}",
+            "ranker": f"{stats['ranker_weights']:,} weights" if stats["ranker_weights"] else "none",
+            "predict": f"probes={defaults.probes}, candidates={defaults.candidates}, "
+            f"score={defaults.score}",
+            "recipe": self.recipe.name,
+            "memory": f"{stats['bytes'] / 1e6:,.1f} MB",
+        }
+        if tuned is not None:
+            measured = f"{tuned.precision:.3f}, mean of P@1, P@3 and P@5 of {tuned.rows:,} rows"
+            facts["held-out precision"] = measured
+        return render_html("LabelIndex", facts, self.loads()[0])
+
+    @property
+    def recipe(self) -> Recipe:
+        """The settings of learning: those given, and after `fit` those resolved for the data."""
+        if self._learned is None:
+            return as_recipe(self._given["recipe"])
+        return self._learned.contents.recipe
+
+    @property
+    def names(self) -> Names | None:
+        """The names of the labels, if `fit` was given any."""
+        return None if self._learned is None else self._learned.contents.names
+
+    @property
+    def vectorizer(self) -> Vectorizer | None:
+        """Turns texts into rows of features. It is made by `fit_text`."""
+        return None if self._learned is None else self._learned.contents.vectorizer
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that the index has learned from."""
+        return 0 if self._learned is None else self._learned.contents.rows
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of these rows that carry each label (L,)."""
+        return self._fitted().contents.counts
+
+    @property
+    def dim(self) -> int:
+        """The number of features of a row."""
+        return self._fitted().contents.dim
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """The type to which the features of rows are converted."""
+        return np.dtype(np.float32)
+
+    @property
+    def defaults(self) -> LabelParameters:
+        """The parameters of a prediction that gives none. `fit` chose them on held-out rows."""
+        return self._fitted().contents.model.parameters
+
+    @property
+    def calibration(self) -> Calibration:
+        """How scores and margins become log-odds."""
+        return self._fitted().contents.model.calibration
+
+    @property
+    def tuned(self) -> LabelTuneResult | None:
+        """What `fit` or `refit` chose and measured. None if an early version wrote the folder."""
+        return self._fitted().contents.model.tuned
+
+    @property
+    def history(self) -> History:
+        """Loss, recall and loads after each re-partition of each repetition."""
+        return [] if self._learned is None else self._learned.contents.history
+
     def loads(self) -> list[NDArray[np.int64]]:
         """Return how many labels each bucket holds: an array of shape (B,) for each repetition."""
-        return list(np.diff(self._fitted().layout.offsets, axis=1))
+        return list(np.diff(self._fitted().predictor.layout.offsets, axis=1))
 
     def stats(self) -> dict[str, Any]:
         """Return sizes, settings and memory in bytes as plain values."""
-        layout = self._fitted().layout
+        layout = self._fitted().predictor.layout
         repetitions, buckets = layout.bias.shape
         return {
             "kind": LABELS,
             "items": len(self),
             "rows": self.rows,
-            "dim": self._dim,
+            "dim": self.dim,
             "names": self.names is not None,
             "text": self.vectorizer is not None,
             "repetitions": repetitions,
@@ -368,28 +487,16 @@ class LabelIndex(SavedIndex):
             "bytes": sum(part.nbytes for part in layout),
         }
 
-    def _fitted(self) -> Predictor:
-        if self._predictor is None:
+    def _fitted(self) -> _Learned:
+        if self._learned is None:
             raise NotFitted("This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path).")
-        return self._predictor
+        return self._learned
 
     # --- files ---------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
         """Write the index folder `path`. An index that is there already is replaced."""
-        contents = LabelContents(
-            recipe=self.recipe,
-            model=LabelModel(self._fitted().layout, self.defaults, self.calibration),
-            history=self.history,
-            rows=self.rows,
-            dim=self._dim,
-            counts=self.counts,
-            trained=self._trained,
-            names=self.names,
-            vectorizer=self.vectorizer,
-            want_ranker=self._want_ranker,
-        )
-        write_folder(path, pack_labels(contents))
+        write_folder(path, pack_labels(self._fitted().contents))
 
     @classmethod
     def from_folder(cls, folder: Folder) -> LabelIndex:
@@ -397,8 +504,15 @@ class LabelIndex(SavedIndex):
         contents = unpack_labels(folder)
         index = cls(contents.recipe, ranker=contents.want_ranker)
         with reading():  # the native engine checks that no array points outside of another
-            index._set(contents)
+            index._learned = _learned(contents)
         return index
+
+
+def _learned(contents: LabelContents) -> _Learned:
+    """Return the contents with a predictor. Both use the same arrays."""
+    predictor = Predictor(contents.model.layout)
+    model = contents.model._replace(layout=predictor.layout)
+    return _Learned(dataclasses.replace(contents, model=model), predictor)
 
 
 def complete_labels(
@@ -426,6 +540,53 @@ def complete_labels(
         trained=made.trained,
         want_ranker=want_ranker,
     )
+
+
+def leave_out_empty(found: Prediction, rows: Sparse) -> tuple[Prediction, int]:
+    """Return the prediction without labels for rows without features, and how many there are."""
+    empty = np.diff(rows.indptr) == 0
+    found.scores[empty], found.labels[empty] = -np.inf, -1
+    return found, int(empty.sum())
+
+
+def describe_empty(empty: int, texts: int) -> str:
+    """Return the warning that some texts have no known word."""
+    return (
+        f"{empty} of {texts} texts have no word that the index knows. They get no labels. "
+        "Are they in the language of the texts that it was fitted on?"
+    )
+
+
+def _choose_calibration(known: Calibration, ranker: bool | None) -> Calibration:
+    """Return the calibration with which to predict, with or without the ranker."""
+    if ranker is None:
+        return known
+    if not check_bool("ranker", ranker, owner="predict"):
+        return INDEX_ALONE
+    if known.by_margin == 0:
+        raise InvalidParameter(
+            "The 'ranker' parameter of predict must not be True for an index without a ranker. "
+            "Got True instead. Leave it out, or fit LabelIndex(ranker=True)."
+        )
+    return known
+
+
+def _count_names(names: Iterable[str] | None) -> int:
+    """Return how many labels have names. They may be more than the rows carry."""
+    return len(names) if isinstance(names, Sized) else 0
+
+
+def warn_of_one_label(labels: Sparse) -> None:
+    """Warn if nothing can be learned, since there is one label and rows without it are not used."""
+    without = labels.shape[0] - labels.nnz
+    if labels.shape[1] == 1 and without:
+        warnings.warn(
+            f"There is one label, and {without} of {labels.shape[0]} rows do not carry it. Rows "
+            "without labels are not used, so every row will be said to carry it. Give the other "
+            "rows a label of their own.",
+            IrliWarning,
+            stacklevel=4,
+        )
 
 
 def count_labels(labels: Sparse) -> NDArray[np.int64]:

@@ -1,9 +1,10 @@
 """Metrics of multi-label predictions: P@k, PSP@k, nDCG@k, recall, and inverse propensities.
 
 All metrics take `found` and `truth`. `found` is an int array of shape (n, at least 1): the labels
-found for each instance, best first, padded with -1. `truth` is a sparse array of shape (n, L): the
-labels of each instance. A label that is found twice counts once. Rows of `found` shorter than k
-count as padded.
+found for each instance, best first, padded with -1. `truth` has the labels of each instance, in the
+forms that `LabelIndex.fit` takes: a matrix of shape (n, L), sparse or of bools or floats, or an int
+array of label numbers, padded with -1. A label that is found twice counts once. Rows of `found`
+shorter than k count as padded.
 
 The conventions are those of pyxclib, the tool of the Extreme Classification Repository, unless a
 metric says otherwise.
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from irli.base.checks import as_array, check_float, check_int, check_padded_range
+from irli.base.sparse import as_label_matrix
 from irli.base.types import Sparse
 from irli.errors import InvalidParameter
 
@@ -32,7 +34,7 @@ class _Answers(NamedTuple):
     wanted: NDArray[np.int64]  # (n,): how many labels each instance has
 
 
-def precision(found: ArrayLike, truth: Sparse, k: int) -> float:
+def precision(found: ArrayLike, truth: Any, k: int) -> float:
     """Precision@k: the share of the first `k` places that hold true labels.
 
     It is the mean over all instances. Those without labels count as 0. Those with fewer than k
@@ -47,7 +49,7 @@ def precision(found: ArrayLike, truth: Sparse, k: int) -> float:
     return _compute_precision(_compare(found, truth), _check_k(k))
 
 
-def precision_of_possible(found: ArrayLike, truth: Sparse, k: int) -> float:
+def precision_of_possible(found: ArrayLike, truth: Any, k: int) -> float:
     """Hits among the first `k`, divided by the min(k, |y|) hits that are possible.
 
     Some papers call this precision@k, which it is not. It is never lower, and it flatters instances
@@ -63,7 +65,7 @@ def precision_of_possible(found: ArrayLike, truth: Sparse, k: int) -> float:
     return _compute_mean_share(answers, k, np.minimum(answers.wanted, k))
 
 
-def recall(found: ArrayLike, truth: Sparse, k: int) -> float:
+def recall(found: ArrayLike, truth: Any, k: int) -> float:
     """Recall@k: the share of an instance's labels that are among the first `k`.
 
     It is the mean over instances with labels. Others have nothing to recall and are skipped, unlike
@@ -79,7 +81,7 @@ def recall(found: ArrayLike, truth: Sparse, k: int) -> float:
     return _compute_mean_share(answers, _check_k(k), answers.wanted)
 
 
-def ndcg(found: ArrayLike, truth: Sparse, k: int) -> float:
+def ndcg(found: ArrayLike, truth: Any, k: int) -> float:
     """nDCG@k: the discounted gain of the first `k` places, divided by the largest possible one.
 
     A hit in place j, from 1 up, gains 1 / log2(j + 1). The gain is largest if the first min(k, |y|)
@@ -95,9 +97,7 @@ def ndcg(found: ArrayLike, truth: Sparse, k: int) -> float:
     return _compute_ndcg(_compare(found, truth), _check_k(k))
 
 
-def inverse_propensity(
-    train_labels: Sparse, a: float = 0.55, b: float = 1.5
-) -> NDArray[np.float64]:
+def inverse_propensity(train_labels: Any, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
     """Weights of labels (L,): a hit is worth more if the label is rare in training.
 
     The weight is 1 + C * (n_l + b) ** -a with C = (ln N - 1) * (b + 1) ** a, for a label of n_l
@@ -105,7 +105,7 @@ def inverse_propensity(
 
     Parameters
     ----------
-    train_labels : sparse array of shape (N, L)
+    train_labels : labels of N instances, like `truth`
         At least three instances. With fewer, rare labels would weigh less than frequent ones.
     a, b : float
         Usually 0.5 and 0.4 for data from Wikipedia, 0.6 and 2.6 for data from Amazon, and the
@@ -116,7 +116,10 @@ def inverse_propensity(
     >>> inverse_propensity(sp.csr_array([[1, 0], [1, 1], [1, 0], [1, 0]]))
     array([1.25037208, 1.38629436])
     """
-    labels = _canonicalize(train_labels, "train_labels")
+    return _weigh(_canonicalize(train_labels, "train_labels"), a, b)
+
+
+def _weigh(labels: Sparse, a: float, b: float) -> NDArray[np.float64]:
     counts = np.bincount(labels.indices, minlength=labels.shape[1])
     return inverse_propensity_of_counts(counts, labels.shape[0], a, b)
 
@@ -154,9 +157,7 @@ def inverse_propensity_of_counts(
     return weights
 
 
-def propensity_scored_precision(
-    found: ArrayLike, truth: Sparse, weights: ArrayLike, k: int
-) -> float:
+def propensity_scored_precision(found: ArrayLike, truth: Any, weights: ArrayLike, k: int) -> float:
     """PSP@k: precision@k with hits weighted by label, divided by the largest possible value.
 
     It is a ratio of means: the mean over all instances, divided by the mean of their best values.
@@ -172,15 +173,14 @@ def propensity_scored_precision(
     >>> propensity_scored_precision([[1], [2]], truth, weights=[6, 2, 2], k=1)
     0.5
     """
-    return _compute_propensity_scored(
-        _compare(found, truth), as_array(weights, "weights"), _check_k(k)
-    )
+    values = as_array(weights, "weights")
+    return _compute_propensity_scored(_compare(found, truth, values.size), values, _check_k(k))
 
 
 def evaluate(
     found: ArrayLike,
-    truth: Sparse,
-    train_labels: Sparse | None = None,
+    truth: Any,
+    train_labels: Any = None,
     ks: Iterable[int] = (1, 3, 5),
     a: float = 0.55,
     b: float = 1.5,
@@ -190,8 +190,8 @@ def evaluate(
     Parameters
     ----------
     found : int array of shape (n, width)
-    truth : sparse array of shape (n, L)
-    train_labels : sparse array of shape (N, L), optional
+    truth : labels of n instances
+    train_labels : labels of N instances, optional
         If given, PSP@k is returned too. `inverse_propensity` says what `a` and `b` mean.
 
     Examples
@@ -205,7 +205,8 @@ def evaluate(
     scores = {f"P@{k}": _compute_precision(answers, k) for k in depths}
     scores |= {f"nDCG@{k}": _compute_ndcg(answers, k) for k in depths}
     if train_labels is not None:
-        weights = inverse_propensity(train_labels, a, b)
+        known = _canonicalize(train_labels, "train_labels", answers.truth.shape[1])
+        weights = _weigh(known, a, b)
         scores |= {f"PSP@{k}": _compute_propensity_scored(answers, weights, k) for k in depths}
     width = answers.found.shape[1]
     scores[f"recall@{width}"] = _compute_mean_share(answers, width, answers.wanted)
@@ -250,10 +251,14 @@ def _compute_propensity_scored(answers: _Answers, weights: NDArray[Any], k: int)
     return float(gained / values[order][place < k].sum())
 
 
-def _compare(found: ArrayLike, truth: Sparse) -> _Answers:
-    true = _canonicalize(truth, "truth")
+def _compare(found: ArrayLike, truth: Any, least: int = 0) -> _Answers:
+    """Return the found labels, compared. There are at least `least` labels."""
+    numbers = as_array(found, "found")
+    if numbers.dtype.kind in "iu" and numbers.size:
+        least = max(least, int(numbers.max()) + 1)
+    true = _canonicalize(truth, "truth", least)
     n, n_labels = true.shape
-    ids = _check_found(found, n, n_labels)
+    ids = _check_found(numbers, n, n_labels)
     # Each pair of an instance and a label becomes one number. Those of the truth are sorted.
     true_keys = _expand_rows(true) * n_labels + true.indices
     keys = np.arange(n)[:, None] * n_labels + ids
@@ -267,16 +272,15 @@ def _compare(found: ArrayLike, truth: Sparse) -> _Answers:
     return _Answers(ids, hits, true, np.diff(true.indptr).astype(np.int64))
 
 
-def _canonicalize(labels: Any, name: str) -> Sparse:
+def _canonicalize(labels: Any, name: str, least: int = 0) -> Sparse:
     """Return `labels` as a CSR with sorted entries, without duplicates and zeros."""
-    sparse = bool(sp.issparse(labels))
-    if not sparse or len(labels.shape) != 2:
-        got = f"shape {labels.shape}" if sparse else type(labels).__name__
+    given = as_label_matrix(labels, name, least)
+    if len(given.shape) != 2:
         raise InvalidParameter(
-            f"The '{name}' parameter must be a sparse array of shape (n, L), instances by labels. "
-            f"Got {got} instead. Wrap a dense one: scipy.sparse.csr_array(y)."
+            f"The '{name}' parameter must be a matrix of shape (n, L), instances by labels. "
+            f"Got shape {given.shape} instead. Reshape it."
         )
-    matrix: Sparse = sp.csr_array(labels)
+    matrix: Sparse = sp.csr_array(given)
     if not (matrix.has_canonical_format and matrix.data.all()):
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -284,8 +288,7 @@ def _canonicalize(labels: Any, name: str) -> Sparse:
     return matrix
 
 
-def _check_found(found: ArrayLike, n: int, n_labels: int) -> NDArray[np.int64]:
-    ids = as_array(found, "found")
+def _check_found(ids: NDArray[Any], n: int, n_labels: int) -> NDArray[np.int64]:
     if ids.ndim != 2 or len(ids) != n or ids.size == 0 or ids.dtype.kind not in "iu":
         raise InvalidParameter(
             f"The 'found' parameter must hold integers of shape ({n}, at least 1), the labels "

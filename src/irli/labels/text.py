@@ -295,14 +295,20 @@ def vectorize_texts(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> Te
     >>> made.rows.shape, made.labels.shape
     ((2, 2), (2, 1))
     """
-    if len(texts) != len(labels):
+    strings = _as_strings(texts, "texts", "fit_text")
+    must = "The 'labels' parameter of fit_text must hold a list of names for each text."
+    lists = [
+        _as_strings(names, f"labels[{row}]", "fit_text")
+        for row, names in enumerate(_as_list(labels, must))
+    ]
+    if len(strings) != len(lists):
         raise InvalidParameter(
-            f"The 'labels' parameter of fit_text must have a list for each of {len(texts)} texts. "
-            f"Got {len(labels)} instead. Pass an empty list where there is none."
+            f"The 'labels' parameter of fit_text must have a list for each of {len(strings)} texts."
+            f" Got {len(lists)} instead. Pass an empty list where there is none."
         )
-    names = Names.among(labels)
-    vectorizer = Vectorizer().fit(texts)
-    return TextRows(vectorizer.transform(texts), label_matrix(labels, names), vectorizer, names)
+    names = Names.among(lists)
+    vectorizer = Vectorizer().fit(strings)
+    return TextRows(vectorizer.transform(strings), label_matrix(lists, names), vectorizer, names)
 
 
 def name_labels(
