@@ -32,8 +32,9 @@ from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
-from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchArguments
+from irli.vectors.results import SearchResult
 from irli.vectors.tune_result import TuneResult
 
 _SHOWN = 5  # queries whose results are printed

@@ -33,8 +33,8 @@ from irli.cluster.tune import tune_shards
 from irli.cluster.vector_job import make_vector_job
 from irli.cluster.workdir import WorkDir
 from irli.errors import NotFitted
-from irli.vectors.index import SearchResult
 from irli.vectors.parameters import SearchArguments, SearchParameters
+from irli.vectors.results import SearchResult
 from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 

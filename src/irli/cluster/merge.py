@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.vectors.index import SearchResult
+from irli.vectors.results import SearchResult
 from irli.vectors.searcher import Explanation
 
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from irli.base.folder import read_folder, read_manifest
 from irli.labels.index import LabelIndex, Prediction
-from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.results import SearchResult
 from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 
