@@ -226,7 +226,7 @@ def make_ids(ids: Any, count: int) -> Ids:
         return Ids(np.arange(count))
     if not are_strings(ids):
         return Ids(as_ids(ids, count).copy())
-    return TextIds(_encode(_as_list(ids, "ids"), count))
+    return encode_ids(ids, count)
 
 
 def are_strings(ids: Any) -> bool:
@@ -251,8 +251,9 @@ def _as_list(ids: Any, parameter: str) -> list[Any]:
     return values
 
 
-def _encode(ids: list[Any], count: int) -> Strings:
-    """Return ids as strings in UTF-8. They must be `count` distinct strings."""
+def encode_ids(given: Any, count: int) -> TextIds:
+    """Return ids that must be `count` distinct strings."""
+    ids = _as_list(given, "ids")
     must = "The 'ids' parameter must hold"
     if len(ids) != count:
         raise InvalidParameter(
@@ -272,7 +273,7 @@ def _encode(ids: list[Any], count: int) -> Strings:
                 "Drop one of them or give it a new id."
             )
     try:
-        return Strings.of(ids)
+        return TextIds(Strings.of(ids))
     except UnicodeEncodeError as error:
         raise InvalidParameter(
             f"{must} strings that UTF-8 can write. Got {error.object!r} instead: {error.reason}. "
