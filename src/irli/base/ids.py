@@ -143,7 +143,7 @@ class Ids:
         return map(int, self.values)
 
     def _is_in_range(self, ids: range) -> NDArray[np.bool_]:
-        if len(ids) == 0:
+        if not ids:
             return np.zeros(len(self), dtype=bool)
         low, high = sorted((ids[0], ids[-1]))
         step = abs(ids.step)
@@ -279,6 +279,18 @@ def encode_ids(given: Any, count: int) -> TextIds:
             f"{must} strings that UTF-8 can write. Got {error.object!r} instead: {error.reason}. "
             "Repair that id."
         ) from error
+
+
+def is_item(ids: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where the ids that a search returned are those of items, and not padding.
+
+    Examples
+    --------
+    >>> is_item(np.array([3, -1])), is_item(np.array(["a", None]))
+    (array([ True, False]), array([ True, False]))
+    """
+    found: NDArray[np.bool_] = ids != None if ids.dtype == object else ids >= 0  # noqa: E711
+    return found
 
 
 def split_filter(filter: Any) -> list[Any] | None:

@@ -325,17 +325,19 @@ class VectorIndex(SavedIndex, Configured):
         """Report the work of a search. Queries run one by one, on one thread."""
         searcher = self._fitted()
         filters = split_filter(filter)
-        if filters:  # an array may have no rows, like the queries
+        if filters is not None:
             prepared, _ = as_queries(queries, self.dim)
             check_filters(filters, len(prepared))
+            none = self.explain(prepared[:0], k, **given)
             each = zip(prepared, filters, strict=True)
-            return join_explanations([self.explain(q, k, filter=f, **given) for q, f in each])
+            parts = [self.explain(q, k, filter=f, **given) for q, f in each]
+            return join_explanations([none, *parts])
         allowed = self._ids.allowed(filter)
         plan = self._make_plan(k, given, allowed)
         prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
         _check_scale(prepared, "queries", self.metric)
         explanation = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
-        ids = _add_columns(self._ids.names(explanation.ids), k, -1)
+        ids = self._ids.names(_add_columns(explanation.ids, k, -1))
         return explanation._replace(ids=ids, votes=_add_columns(explanation.votes, k, 0))
 
     def _search_each(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.distance import MEANING, to_similarities
-from irli.base.ids import Ids
+from irli.base.ids import Ids, is_item
 
 MakeResult = Callable[[NDArray[np.float32], NDArray[np.int64]], "SearchResult"]
 
@@ -82,12 +82,6 @@ def _name_items(
     kind: type[SearchResult], ids: Ids, distances: NDArray[np.float32], rows: NDArray[np.int64]
 ) -> SearchResult:
     return kind(distances, ids.names(rows))
-
-
-def is_item(ids: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where ids that a search returned are those of items, and not padding."""
-    found: NDArray[np.bool_] = ids != None if ids.dtype == object else ids >= 0  # noqa: E711
-    return found
 
 
 class _Triple(NamedTuple):
