@@ -137,14 +137,17 @@ class VectorSmoke:
         assert found.lims.shape == (len(case.queries) + 1,)
         assert (found.counts >= (turned < limit - margin).sum(axis=1)).all()
         assert (found.counts <= (turned < limit + margin).sum(axis=1)).all()
-        for query, part in enumerate(found.split()):
-            ids = part.ids[None]
-            close(
-                part.distances[None], case._replace(queries=case.queries[[query]]).distances_of(ids)
-            )
-            assert no_duplicates(ids)
+        row_of = {int(id): row for row, id in enumerate(case.ids)}
+        rows = [row_of[int(id)] for id in found.ids]
+        query = np.repeat(np.arange(len(case.queries)), found.counts)
+        close(found.distances, exact[query, rows])
+        assert len({*zip(query, rows, strict=True)}) == len(rows)
+        for part in found.split():
+            assert (np.diff(nearness(part.distances, case.metric)) >= 0).all()
         usual = case.index.search_range(case.queries, radius)
-        assert usual.counts.sum() >= 0.8 * found.counts.sum()
+        assert (usual.counts <= found.counts).all()
+        if case.index.defaults.points:  # parameters for every k
+            assert usual.counts.sum() >= 0.8 * found.counts.sum()
 
     def test_each_query_may_have_a_filter(self, case: Case) -> None:
         some, mask = case.ids[::3], np.arange(len(case.X)) % 2 == 0

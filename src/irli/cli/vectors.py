@@ -226,9 +226,8 @@ def evaluate(
         true_ids = opened.search(vectors, k, exact=True).ids
     else:
         rows = np.asarray(rows[:limit], dtype=np.int64)
-        ids = opened.ids
-        none = None if ids.dtype == object else -1
-        true_ids = np.where(rows >= 0, ids[np.maximum(rows, 0)], none)
+        true_ids = opened.ids[np.maximum(rows, 0)]
+        true_ids[rows < 0] = None if true_ids.dtype == object else -1
     results = [console.measure_search(opened, vectors, true_ids, k, chosen) for chosen in sweep]
     values = {"index": str(index), "queries": len(vectors), "k": k, "truth_computed": computed}
     values |= {"threads": thread_count(None), "results": results}
