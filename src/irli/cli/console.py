@@ -289,7 +289,7 @@ def format_results(found: SearchResult) -> str:
         "query",
         [
             list(zip(ids[:count], distances[:count], strict=True))
-            for ids, distances, count in zip(*found, found.counts, strict=True)
+            for distances, ids, count in zip(*found, found.counts, strict=True)
         ],
     )
 
