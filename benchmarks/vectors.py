@@ -1,6 +1,8 @@
 """Vector search: python benchmarks/vectors.py NAME...
 
     compare      recall10@10 against queries per second, beside other libraries
+    others       the same on data sets made from packages, which nothing was chosen on
+    filters      recall and speed by filter, beside FAISS IVFFlat, exact search and hnswlib
     report       only the tables and plots of what `compare` has measured so far
     work         work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
     threads      what a second thread gains
@@ -16,13 +18,16 @@ environment of their own: `make vector-peers`. Those that are not installed are 
 from __future__ import annotations
 
 from bench.commands import make_parser, run
-from bench.vectors.compare import ALL, compare, report
+from bench.vectors.compare import ALL, compare, others, report
+from bench.vectors.filters import filters
 from bench.vectors.serving import concurrent, latency, scale
 from bench.vectors.threads import threads
 from bench.vectors.work import work
 
 BENCHMARKS = {
     "compare": compare,
+    "others": others,
+    "filters": filters,
     "report": report,
     "work": work,
     "threads": threads,
@@ -36,7 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the benchmarks that the command line names."""
     parser = make_parser(__doc__ or "", BENCHMARKS)
     parser.add_argument("--only", nargs="*", help="data sets, by how their names begin")
-    parser.add_argument("--methods", nargs="*", choices=ALL, help="of compare (default: all)")
+    parser.add_argument(
+        "--methods", nargs="*", choices=(*ALL, "faiss-flat"), help="of compare (default: all)"
+    )
     parser.add_argument("--threads", nargs="*", type=int, help="of compare (default: 1 2)")
     parser.add_argument("--quick", action="store_true", help="one build each, two repeats")
     parser.add_argument("--fresh", action="store_true", help="measure again what is finished")

@@ -23,13 +23,14 @@ bool are_counts(const std::vector<double>& values) {
 }
 
 SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_votes,
-                     int64_t candidates, int64_t score, bool exact,
+                     int64_t candidates, int64_t score, double by_score, bool exact,
                      const std::vector<double>& thresholds, const std::vector<double>& centroids,
-                     double start, double exact_from, double far, int64_t more) {
+                     double start, double exact_from, double unsure, double far, int64_t more) {
   const bool codes = score == kCodes;
   const int64_t levels = static_cast<int64_t>(thresholds.size());
   if (k < 1 || probes < 0 || min_votes < 0 || candidates < 0 || score < 0 || score > kCodes ||
-      (codes && (candidates < 1 || candidates > kMostCandidates)) || levels > kLevels ||
+      (codes && (candidates < 1 || candidates > kMostCandidates || by_score > 0)) ||
+      !(by_score >= 0 && by_score < 1e30) || levels > kLevels ||
       (levels && centroids.size() != thresholds.size()) || centroids.size() > kLevels ||
       !are_counts(centroids) ||
       !(start >= 0) || more < 0)
@@ -41,12 +42,14 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
   plan.min_votes = min_votes;
   plan.candidates = candidates;
   plan.score = static_cast<Score>(score);
+  plan.by_score = by_score;
   plan.exact = exact;
   plan.levels = levels;
   std::copy(thresholds.begin(), thresholds.end(), plan.thresholds);
   std::copy(centroids.begin(), centroids.end(), plan.centroids);
   plan.start = start;
   plan.exact_from = exact_from;
+  plan.unsure = unsure;
   plan.far = far;
   plan.more = more;
   return plan;
@@ -329,18 +332,20 @@ void bind_search(nb::module_& m) {
       .def(
           "__init__",
           [](SearchPlan* plan, int64_t k, int64_t probes, double threshold, int64_t min_votes,
-             int64_t candidates, int64_t score, bool exact, const std::vector<double>& thresholds,
-             const std::vector<double>& centroids, double start, double exact_from, double far,
-             int64_t more) {
+             int64_t candidates, int64_t score, double by_score, bool exact,
+             const std::vector<double>& thresholds, const std::vector<double>& centroids,
+             double start, double exact_from, double unsure, double far, int64_t more) {
             new (plan)
-                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, exact,
-                                     thresholds, centroids, start, exact_from, far, more));
+                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, by_score, exact,
+                                     thresholds, centroids, start, exact_from, unsure,
+                                     far, more));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("threshold"),
           nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"),
-          nb::arg("exact") = false, nb::arg("thresholds") = std::vector<double>(),
+          nb::arg("by_score") = 0.0, nb::arg("exact") = false, nb::arg("thresholds") = std::vector<double>(),
           nb::arg("centroids") = std::vector<double>(),
-          nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("far") = HUGE_VAL,
+          nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("unsure") = 0.0,
+          nb::arg("far") = HUGE_VAL,
           nb::arg("more") = 0)
       .def_ro("k", &SearchPlan::k)
       .def_ro("probes", &SearchPlan::probes)
@@ -348,6 +353,7 @@ void bind_search(nb::module_& m) {
       .def_ro("min_votes", &SearchPlan::min_votes)
       .def_ro("candidates", &SearchPlan::candidates)
       .def_ro("exact", &SearchPlan::exact)
+      .def_ro("unsure", &SearchPlan::unsure)
       .def_ro("far", &SearchPlan::far)
       .def_ro("more", &SearchPlan::more)
       .def_prop_ro("score", [](const SearchPlan& plan) { return static_cast<int64_t>(plan.score); });

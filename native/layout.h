@@ -102,6 +102,7 @@ struct SearchPlan {
   int64_t min_votes;
   int64_t candidates;  // the most exact distances to compute, or 0 for no limit
   Score score;
+  double by_score;     // what a unit of score is worth, as a distance; 0 ranks by distance alone
   bool exact;          // compare all items, without routing
   // Widening. A filter leaves few of the near items. The search starts at the level `start`, and
   // goes on as long as it sees that more are missing. From the level `exact_from` on, it is cheaper
@@ -110,10 +111,11 @@ struct SearchPlan {
   double thresholds[kLevels];
   double centroids[kLevels];  // buckets probed besides: those with the nearest centroids
   double start, exact_from;
-  // A query whose nearest item is farther than `far` is strange to the routers. It probes `more`
-  // buckets besides, those with the nearest items on average. For inner products, `far` is for a
-  // query of length 1.
-  double far;          // infinite: no query is strange
+  // A query is strange to the routers if its probed buckets have less than the probability `unsure`
+  // together, or if its nearest item is farther than `far`. It probes `more` buckets besides, those
+  // with the nearest items on average. For inner products, `far` is for a query of length 1.
+  double unsure;       // 0: none
+  double far;          // infinite: none
   int64_t more;
 };
 
@@ -125,6 +127,7 @@ struct Counts {
   int64_t probed, found, read, chosen;
   int64_t last;  // candidates of the last scan; a strange query has two
   int64_t passed, permitted;
+  double sure;  // the probability of the probed buckets, averaged over the repetitions
   double level;
   bool exact, strange;
 };

@@ -171,6 +171,7 @@ inline int64_t list_probed(const float* logits, const VectorLayout& layout, cons
 inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t row, double level,
                      Scratch& scratch) {
   int64_t count = 0;
+  double sure = 0;
   for (int64_t r = 0; r < layout.repetitions; ++r) {
     const float* logits = scratch.logits + (row * layout.repetitions + r) * layout.buckets;
     const int64_t begin = count;
@@ -182,6 +183,8 @@ inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t
       scratch.values[count++] = logits[bucket];
       weakest = smaller_of(weakest, logits[bucket]);
     }
+    if (plan.unsure > 0)
+      for (int64_t c = begin; c < count; ++c) sure += static_cast<double>(expf(scratch.values[c]));
     for (int64_t c = begin; c < count; ++c) {
       if (plan.score == kVotes) {
         scratch.values[c] = 1;
@@ -200,6 +203,7 @@ inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t
     for (int64_t c = 0; c < count; ++c)
       scratch.probed[c] = static_cast<int32_t>(key_number(scratch.bucket_keys[c]));
   }
+  scratch.counts.sure = sure / static_cast<double>(layout.repetitions);
   return count;
 }
 
@@ -395,6 +399,11 @@ inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filte
   scratch.counts.permitted = permitted;
 }
 
+// How many candidates a query has. A strange one has twice as many.
+inline int64_t wanted_for(const SearchPlan& plan, bool strange) {
+  return strange ? smaller_of(2 * plan.candidates, kMostCandidates) : plan.candidates;
+}
+
 // Collect the items of the first `probed` buckets in `touched`, by codes or by votes and score.
 inline void collect(const VectorLayout& layout, const SearchPlan& plan, int64_t wanted,
                     const Filter* filter, int64_t probed, Scratch& scratch) {
@@ -439,9 +448,11 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
   int64_t missing = 0;  // buckets to probe besides, because too few items were found
   while (true) {
     int64_t probed = probe(layout, plan, row, level, scratch);
-    const int64_t more = centroids_at(layout, plan, level) + missing;
+    counts.strange = layout.centroids.present && counts.sure < plan.unsure;
+    const int64_t more =
+        centroids_at(layout, plan, level) + missing + (counts.strange ? plan.more : 0);
     if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
-    collect(layout, plan, plan.candidates, filter, probed, scratch);
+    collect(layout, plan, wanted_for(plan, counts.strange), filter, probed, scratch);
     counts.level = level;
     if (probed == all || missing >= layout.buckets) return;
     const double needed = filter && plan.levels ? needed_level(counts) : 0;
@@ -461,10 +472,10 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
 // --- strange queries ----------------------------------------------------------------------------
 
 // Whether even the nearest item that was found is farther than any that ordinary queries find. Then
-// the routers do not know where such a query belongs.
+// the routers do not know where such a query belongs, sure as they may be.
 inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const float* query,
                        float nearest, const Counts& counts) {
-  if (!(plan.far < INFINITY) || !layout.centroids.present || counts.exact ||
+  if (!(plan.far < INFINITY) || !layout.centroids.present || counts.exact || counts.strange ||
       counts.probed == layout.repetitions * layout.buckets)
     return false;
   const double length = layout.metric == kL2 ? 1 : sqrt(static_cast<double>(dot(query, query, layout.dim)));
@@ -561,9 +572,11 @@ inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distance
   }
 }
 
-// Write the k nearest candidates.
-inline void rerank(const VectorLayout& layout, const float* query, int64_t chosen, int64_t k,
-                   Scratch& scratch, float* distances, int64_t* items) {
+// Write the k nearest candidates. With a `by_score`, an item is nearer by its score.
+inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const float* query,
+                   int64_t chosen, Scratch& scratch, float* distances, int64_t* items) {
+  const int64_t k = plan.k;
+  const float by_score = static_cast<float>(scratch.counts.exact ? 0 : plan.by_score);
   const int64_t bytes = layout.dim * static_cast<int64_t>(sizeof(float));
   const int32_t* touched = scratch.touched;
   for (int64_t t = 0; t < smaller_of(kVectorsAhead, chosen); ++t)
@@ -572,7 +585,8 @@ inline void rerank(const VectorLayout& layout, const float* query, int64_t chose
   for (int64_t t = 0; t < chosen; ++t) {
     if (t + kVectorsAhead < chosen)
       fetch(layout.vectors + touched[t + kVectorsAhead] * layout.dim, bytes);
-    const float distance = compute_distance(layout, query, touched[t]);
+    float distance = compute_distance(layout, query, touched[t]);
+    if (by_score > 0) distance -= by_score * scratch.scores[touched[t]];
     if (!(distance <= INFINITY)) continue;  // NaN
     scratch.keys[count++] = make_key(-distance, static_cast<uint32_t>(touched[t]));
     if (count == scratch.room) {
@@ -581,6 +595,8 @@ inline void rerank(const VectorLayout& layout, const float* query, int64_t chose
     }
   }
   write_best(scratch.keys, count, k, distances, items);
+  for (int64_t t = 0; by_score > 0 && t < k && items[t] >= 0; ++t)
+    distances[t] = compute_distance(layout, query, items[t]);
 }
 
 // Compare all allowed items with a block of queries, and write the k nearest of each. The items are
@@ -615,7 +631,7 @@ inline void compare_block(const VectorLayout& layout, const Filter* filter, int6
   }
   for (int64_t i = 0; i < queries; ++i) {
     write_best(scratch.keys + i * room, kept[i], k, distances + i * k, items + i * k);
-    if (counts) counts[i] = {0, total, total, total, total, 0, 0, 0, true, false};
+    if (counts) counts[i] = {0, total, total, total, total, 0, 0, 1, 0, true, false};
   }
 }
 
@@ -629,8 +645,6 @@ inline void to_user(float* distances, int64_t* items, int64_t k, const int64_t* 
 }
 
 // --- all stages ---------------------------------------------------------------------------------
-
-constexpr int64_t kStrange = 2;  // a strange query has this many times as many candidates
 
 // Run the stages from `first` to `last` for query `row` of a routed block. This is the one
 // description of a search.
@@ -649,17 +663,17 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
   }
   if (first <= kSelect && kSelect <= last)
     counts.chosen = counts.exact ? counts.found
-                                 : select(layout, plan, plan.candidates, query, counts.found, scratch);
+                                 : select(layout, plan, wanted_for(plan, counts.strange), query, counts.found, scratch);
   counts.last = counts.chosen;
   if (first <= kRerank && kRerank <= last) {
-    rerank(layout, query, counts.chosen, plan.k, scratch, distances, items);
+    rerank(layout, plan, query, counts.chosen, scratch, distances, items);
     if (!is_strange(layout, plan, query, distances[0], counts)) return;
     const int64_t read = counts.read, chosen = counts.chosen;
-    const int64_t wanted = smaller_of(kStrange * plan.candidates, kMostCandidates);
+    const int64_t wanted = wanted_for(plan, true);
     const int64_t probed = probe_nearest(layout, plan, query, plan.more, counts.probed, scratch);
     collect(layout, plan, wanted, filter, probed, scratch);
     counts.last = counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
-    rerank(layout, query, counts.chosen, plan.k, scratch, distances, items);
+    rerank(layout, plan, query, counts.chosen, scratch, distances, items);
     counts.read += read;
     counts.chosen += chosen;
     counts.strange = true;

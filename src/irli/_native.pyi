@@ -24,11 +24,13 @@ class SearchPlan:
         min_votes: int,
         candidates: int,
         score: int,
+        by_score: float = ...,
         exact: bool = ...,
         thresholds: list[float] = ...,
         centroids: list[float] = ...,
         start: float = ...,
         exact_from: float = ...,
+        unsure: float = ...,
         far: float = ...,
         more: int = ...,
     ) -> None: ...
@@ -46,6 +48,8 @@ class SearchPlan:
     def score(self) -> int: ...
     @property
     def exact(self) -> bool: ...
+    @property
+    def unsure(self) -> float: ...
     @property
     def far(self) -> float: ...
     @property

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from irli.base import checks
 from irli.base.checks import (
@@ -260,9 +263,9 @@ def test_other_rows_are_tidied_in_a_copy(change: Any) -> None:
 def test_rows_are_checked_all_the_same(row: int, column: int) -> None:
     rows = ordered_rows()
     rows.indices[rows.indptr[row + 1] - 1] = column
-    for given in (rows, rows[[row]]):
+    for each in (rows, rows[[row]]):
         with pytest.raises(InvalidParameter, match="'X' parameter must be a well-formed"):
-            as_rows(given, dim=3)
+            as_rows(each, dim=3)
 
 
 @pytest.mark.parametrize("ends", [[0, 2, 1, 4], [0, 2, 2, 5], [1, 2, 2, 4]])
@@ -321,6 +324,25 @@ def test_padding_tells_numbers_from_a_matrix() -> None:
         for row, named in enumerate(numbers):
             right[row, [number for number in named if number >= 0]] = 1
         np.testing.assert_array_equal(as_labels(numbers, rows=2).toarray(), right)
+
+
+@given(arrays(bool, st.tuples(st.integers(1, 6), st.integers(1, 6))), st.integers(0, 9))
+def test_numbers_and_a_matrix_are_the_same(matrix: Any, least: int) -> None:
+    """Padded numbers are always read as such, and integers never as a matrix."""
+    matrix[0, 0] = True
+    numbers = np.full((len(matrix), matrix.shape[1] + 1), -1)
+    for row, carried in enumerate(matrix):
+        numbers[row, : carried.sum()] = np.flatnonzero(carried)
+    labels = as_labels(numbers, len(matrix), least)
+    width = max(least, numbers.max() + 1)
+    right = np.zeros((len(matrix), width))
+    right[:, : numbers.max() + 1] = matrix[:, : numbers.max() + 1]
+    np.testing.assert_array_equal(labels.toarray(), right)
+    np.testing.assert_array_equal(as_labels(matrix, len(matrix)).toarray(), matrix)
+    relevance = as_relevance(numbers, len(matrix), matrix.shape[1])
+    np.testing.assert_array_equal(relevance.toarray(), matrix)
+    with pytest.raises(InvalidParameter, match="'Y' parameter must hold label numbers"):
+        as_labels(matrix.astype(int), len(matrix))
 
 
 @pytest.mark.parametrize("dtype", ["?", "f2", "f4", "f8"])

@@ -29,6 +29,8 @@ for package in ("faiss", "h5py", "matplotlib", "psutil", "torch"):
 COMMANDS = {
     "vectors": [
         "compare",
+        "others",
+        "filters",
         "report",
         "work",
         "threads",
@@ -118,6 +120,25 @@ def test_compare_and_report(run: Runner, results: Path, monkeypatch: pytest.Monk
     assert "built in" not in printed
     assert "(rough" not in printed
     assert "FAISS IVFFlat" in printed
+
+
+def test_others(run: Runner, results: Path) -> None:
+    printed = run("vectors", "others")
+    [row] = [cells for cells in read_rows(printed) if cells[0] == "products, test, 1 thread(s)"][:1]
+    assert float(row[1]) > 0.5  # recall, by inner product, of the index as fit leaves it
+    assert (results / "vectors" / "others" / "report.json").exists()
+
+
+def test_filters(run: Runner, results: Path) -> None:
+    rows = read_rows(run("vectors", "filters"))
+    shares = ["50 %", "10 %", "1 %", "0.1 %"]
+    assert [cells[1] for cells in rows if cells[0] == "far"] == 2 * shares  # batch and single
+    for cells in rows:
+        if cells[1] in shares:
+            _, ivf, exact = (float(cell.split(":")[0]) for cell in cells[2:5])
+            assert ivf > 0.8  # tuned to .95 on 33 other queries
+            assert exact > 0.999
+    assert (results / "vectors" / "filters.json").exists()
 
 
 def test_work(run: Runner) -> None:

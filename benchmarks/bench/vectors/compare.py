@@ -13,13 +13,15 @@ from bench.common import ProcessFailed, count_cores, find_python, list_packages,
 from bench.smoke import CODES, SHORT
 from bench.vectors.builds import PEERS, builds
 from bench.vectors.curves import TARGETS
-from bench.vectors.data import count_items, write_arrays
+from bench.vectors.data import count_items, write_arrays, write_products
 from bench.vectors.jobs import OURS, Job, source_version
 from bench.vectors.jobs import PEERS as ENVIRONMENT
+from bench.vectors.other_sets import SETS, make_set
 from bench.vectors.peers import METHODS
 from bench.vectors.report import leads, summarize, write_report
 
 ALL = (*OURS, *PEERS)
+BESIDE = ("irli", "scann", "lorann", "faiss-ivf")  # compared on the other data sets
 SMOKE = ("irli-queries", "faiss-ivf", "usearch")
 SMALL = 20_000  # data sets with fewer items are for trying out: they must be named
 LEADING = 0.7  # a build is timed if it is this near to the best of its method
@@ -27,20 +29,24 @@ LEADING = 0.7  # a build is timed if it is this near to the best of its method
 
 def compare(options: Options) -> None:
     """Build and measure whatever is not done yet, and write the report."""
-    failed: list[str] = []
-    sets = [write_arrays(path, _folder(options)) for path in _find_sets(options)]
-    versions = _find_versions(options.methods or (SMOKE if options.smoke else ALL))
-    for method, version in versions.items():
-        for about in sets:
-            jobs = _list_jobs(about, method, version, options)
-            for job in [job for job in jobs if _is_done(job, options, failed)]:
-                for threads in _list_threads(options) if leads(job, LEADING) else ():
-                    timed = replace(job, stage="timed", threads=threads, **_choose_effort(options))
-                    _is_done(timed, options, failed)
+    folder = _folder(options)
+    sets = [write_arrays(path, folder) for path in _find_sets(options)]
+    failed = _measure(sets, folder, options, SMOKE if options.smoke else ALL)
     report(options)
-    if failed:
-        say(f"{len(failed)} measurements failed:")
-        raise SystemExit("\n".join(failed))
+    end(failed)
+
+
+def others(options: Options) -> None:
+    """Make data sets from packages, and compare on them; nothing in irli was chosen on these."""
+    folder = _folder(options) / "others"
+    if options.smoke:
+        sets = [write_products(folder)]
+    else:
+        names = [n for n in SETS if not options.only or n.startswith(tuple(options.only))]
+        sets = [make_set(folder, name) for name in names]
+    failed = _measure(sets, folder, options, ("irli", "faiss-ivf") if options.smoke else BESIDE)
+    write_report(folder, options.clock)
+    end(failed)
 
 
 def report(options: Options) -> None:
@@ -50,6 +56,28 @@ def report(options: Options) -> None:
 
 def _folder(options: Options) -> Path:
     return Path(options.results) / "vectors"
+
+
+def _measure(
+    sets: list[dict[str, Any]], folder: Path, options: Options, methods: tuple[str, ...]
+) -> list[str]:
+    """Build and measure whatever is not done yet; return what failed."""
+    failed: list[str] = []
+    for method, version in find_versions(options.methods or methods).items():
+        for about in sets:
+            jobs = _list_jobs(about, folder, method, version, options)
+            for job in [job for job in jobs if is_done(job, options, failed)]:
+                for threads in _list_threads(options) if leads(job, LEADING) else ():
+                    timed = replace(job, stage="timed", threads=threads, **_choose_effort(options))
+                    is_done(timed, options, failed)
+    return failed
+
+
+def end(failed: list[str]) -> None:
+    """End with what failed, if anything did."""
+    if failed:
+        say(f"{len(failed)} measurements failed:")
+        raise SystemExit("\n".join(failed))
 
 
 def _find_sets(options: Options) -> list[Path]:
@@ -65,7 +93,7 @@ def _find_sets(options: Options) -> list[Path]:
     return found
 
 
-def _find_versions(methods: list[str] | tuple[str, ...]) -> dict[str, str]:
+def find_versions(methods: list[str] | tuple[str, ...]) -> dict[str, str]:
     """Return the methods that are installed, and the version of each."""
     versions, installed = {}, list_packages(find_python(ENVIRONMENT))
     for method in methods:
@@ -90,7 +118,9 @@ def _choose_effort(options: Options) -> dict[str, int]:
     return {"repeats": 2, "settings": 6} if options.quick else {"repeats": 5, "settings": 8}
 
 
-def _list_jobs(about: dict[str, Any], method: str, version: str, options: Options) -> Iterator[Job]:
+def _list_jobs(
+    about: dict[str, Any], folder: Path, method: str, version: str, options: Options
+) -> Iterator[Job]:
     """Yield the rough passes over each build and each set of queries."""
     queries, learn = about["queries"], "test_ood" in about["queries"]
     if method in OURS:
@@ -107,7 +137,7 @@ def _list_jobs(about: dict[str, Any], method: str, version: str, options: Option
     for build in variants:
         for key in queries:
             yield Job(
-                folder=str(_folder(options)),
+                folder=str(folder),
                 data=about["name"],
                 method=method,
                 build=build,
@@ -120,7 +150,7 @@ def _list_jobs(about: dict[str, Any], method: str, version: str, options: Option
 _rebuilt: set[Path] = set()  # with --rebuild, each index is built once
 
 
-def _is_done(job: Job, options: Options, failed: list[str]) -> bool:
+def is_done(job: Job, options: Options, failed: list[str]) -> bool:
     """Do a job, unless it is done already; note it if it fails."""
     try:
         _do(job, options)

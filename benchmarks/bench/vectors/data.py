@@ -25,6 +25,7 @@ METRIC = {"wordnet": "cosine", "glove": "cosine", "fashion": "l2"}
 _REPORTED = {"test": 2000, "test_ood": 1000}  # queries, at most
 _LEARNED = 4000  # of the first queries of test_ood, at most; the last ones are reported
 _EXPONENT = 1.2  # of the sizes of skewed clusters
+_CHECKED = 40  # neighbours in float32 that are sorted in float64
 _BLOCK = 100_000  # vectors made in one go
 
 
@@ -71,9 +72,23 @@ def normalize(vectors: np.ndarray) -> np.ndarray:
 
 def prepare_for_faiss(vectors: np.ndarray, metric: str) -> np.ndarray:
     """Return vectors as FAISS needs them: normalised for the angle."""
+    if metric == "cosine":
+        return normalize(vectors)
+    return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def find_truth(base: np.ndarray, queries: np.ndarray, metric: str) -> np.ndarray:
+    """Return the rows of the nearest items (n, K): found in float32, then sorted in float64."""
+    measure = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
+    middle = base.mean(axis=0) if metric == "l2" else np.float32(0)
+    _, near = faiss.knn(queries - middle, base - middle, min(_CHECKED, len(base)), metric=measure)
+    found = base[near].astype(np.float64)
     if metric == "l2":
-        return np.ascontiguousarray(vectors, dtype=np.float32)
-    return normalize(vectors)
+        costs = ((found - queries[:, None]) ** 2).sum(axis=2)
+    else:
+        costs = -np.einsum("nkd,nd->nk", found, queries.astype(np.float64))
+    order = np.argsort(costs, axis=1, kind="stable")[:, :K]
+    return np.take_along_axis(near, order, axis=1)
 
 
 # --- arrays where every process finds them -------------------------------------------------------
@@ -86,7 +101,7 @@ def write_arrays(path: Path, folder: Path) -> dict[str, Any]:
     product.
     """
     place = folder / "data" / path.stem
-    if not (place / "about.json").exists():
+    if not (place / "set.json").exists():
         metric = read_hdf5_metric(path)
         base = np.array(read_vectors(path, key="train"))
         arrays = {"base": prepare_for_faiss(base, metric)}
@@ -98,8 +113,8 @@ def write_arrays(path: Path, folder: Path) -> dict[str, Any]:
             arrays[f"{key}-truth"] = queries.truth
             if len(learn):
                 arrays["learn"] = prepare_for_faiss(learn, metric)
-        _save(place, arrays, "l2" if metric == "l2" else "ip", asked)
-    return {"name": path.stem, **json.loads((place / "about.json").read_text())}
+        save_set(place, arrays, metric, asked)
+    return describe_set(place)
 
 
 def count_items(path: Path) -> int:
@@ -108,14 +123,20 @@ def count_items(path: Path) -> int:
         return len(file["train"])
 
 
-def _save(folder: Path, arrays: dict[str, np.ndarray], metric: str, queries: list[str]) -> None:
+def save_set(folder: Path, arrays: dict[str, np.ndarray], metric: str, queries: list[str]) -> None:
+    """Write the arrays of a data set, and what it is."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         if not isinstance(array, np.memmap):
             np.save(folder / f"{name}.npy", array)
     count, dim = arrays["base"].shape
     about = {"metric": metric, "count": count, "dim": dim, "queries": queries}
-    (folder / "about.json").write_text(json.dumps(about) + "\n")
+    (folder / "set.json").write_text(json.dumps(about) + "\n")
+
+
+def describe_set(folder: Path) -> dict[str, Any]:
+    """Return the name of a data set, its metric, count and dimension, and its kinds of queries."""
+    return {"name": folder.name, **json.loads((folder / "set.json").read_text())}
 
 
 def write_skewed(folder: Path, count: int, dim: int) -> str:
@@ -125,7 +146,7 @@ def write_skewed(folder: Path, count: int, dim: int) -> str:
     """
     name = f"skewed-{count}x{dim}"
     place = folder / "data" / name
-    if (place / "about.json").exists():
+    if (place / "set.json").exists():
         return name
     place.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
@@ -148,8 +169,19 @@ def write_skewed(folder: Path, count: int, dim: int) -> str:
             found.compare(block, start)
     base.flush()
     truth = {f"{key}-truth": found.ids for key, found in near.items()}
-    _save(place, {"base": base, **asked, **truth}, "l2", ["test"])
+    save_set(place, {"base": base, **asked, **truth}, "l2", ["test"])
     return name
+
+
+def write_products(folder: Path, count: int = 700, dim: int = 16) -> dict[str, Any]:
+    """Write a small set with inner products, for trying out; return what it is."""
+    rng = np.random.default_rng(0)
+    base, queries = (rng.normal(size=(n, dim)).astype(np.float32) for n in (count, 100))
+    base *= rng.lognormal(size=(count, 1)).astype(np.float32)
+    _, truth = faiss.knn(queries, base, K, metric=faiss.METRIC_INNER_PRODUCT)
+    arrays = {"base": base, "test": queries, "test-truth": truth}
+    save_set(folder / "data" / "products", arrays, "ip", ["test"])
+    return describe_set(folder / "data" / "products")
 
 
 class _Nearest:

@@ -1,4 +1,7 @@
-"""Jobs: a build, a rough pass or a timing. Each has a fresh process, and none is done twice."""
+"""Jobs: a build, a rough pass, a timing, or filtered searches.
+
+Each has a fresh process, and none is done twice.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,9 @@ class Job:
         Names of the data set and of the library.
     build : dict
         The settings that the index is built with.
-    stage : {"build", "rough", "timed"}
-        Build, go through all settings once, or time the best of them several times.
+    stage : {"build", "rough", "timed", "filtered"}
+        Build, go through all settings once, time the best of them several times, or search with
+        filters.
     version : str
         The version of what is measured. Outcomes of another version are not used.
     """
@@ -62,6 +66,7 @@ class Job:
             "build": ["build"],
             "rough": [self.queries, "rough"],
             "timed": [self.queries, str(self.threads)],
+            "filtered": ["filtered"],
         }
         name = "-".join(parts[self.stage]) + ".json"
         return Path(self.folder) / "runs" / self.data / self.name / name

@@ -22,9 +22,8 @@ class Irli(Method):
 
     def build(self, base: np.ndarray, learn: np.ndarray | None, threads: int) -> None:
         changes = {k: value for k, value in self.settings.items() if k != "sample_queries"}
-        # The vectors have length 1 already, but we measure what users of the metric get.
-        metric = "l2" if self.metric == "l2" else "cosine"
-        self.index = irli.VectorIndex(metric, recipe=irli.recipe("default", **changes))
+        # With cosine, the vectors have length 1 already, but we measure what its users get.
+        self.index = irli.VectorIndex(self.metric, recipe=irli.recipe("default", **changes))
         queries = learn if self.settings.get("sample_queries") else None
         self.index.fit(base, queries=queries, threads=threads)
 
@@ -64,3 +63,20 @@ class Irli(Method):
             "exact": float(told.candidates.mean()),
             "router_multiplications": told.router_multiplications,
         }
+
+
+class FilteredIrli(Irli):
+    """The index as `fit` left it, with a boolean array as the filter."""
+
+    def restrict(self, allowed: np.ndarray) -> None:
+        """Search only among the allowed items (N,)."""
+        self._allowed = allowed
+
+    def sweep(self) -> Iterator[list[Setting]]:
+        yield [{}]
+
+    def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
+        return self.index.search(queries, k, filter=self._allowed, threads=1).ids
+
+    def single(self, query: np.ndarray, k: int) -> np.ndarray:
+        return self.index.search(query, k, filter=self._allowed, threads=1).ids

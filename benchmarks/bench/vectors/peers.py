@@ -53,6 +53,13 @@ class Faiss(Method):
         return self.index.search(query, k)[1][0]
 
 
+class FaissFlat(Faiss):
+    """All items compared."""
+
+    def sweep(self) -> Iterator[list[Setting]]:
+        yield [{}]
+
+
 class FaissIVF(Faiss):
     """Inverted lists: flat, or with 4-bit codes and exact refinement."""
 
@@ -127,7 +134,7 @@ class Hnswlib(Method):
         self._dim = base.shape[1]
 
     def _make(self, dim: int) -> None:
-        self.index = self.library.Index(space=self.metric, dim=dim)
+        self.index = self.library.Index(space="l2" if self.metric == "l2" else "ip", dim=dim)
 
     def save(self, folder: Path) -> None:
         self.index.save_index(str(folder / f"{self._dim}.hnswlib"))
@@ -202,7 +209,7 @@ class Scann(Method):
             num_leaves=given["leaves"],
             num_leaves_to_search=1,
             training_sample_size=len(base),
-            spherical=self.metric == "ip",
+            spherical=self.metric == "cosine",
             **spilled,
         )
         noise = {"anisotropic_quantization_threshold": given["T"]} if given.get("T") else {}
@@ -304,6 +311,7 @@ class Lorann(Method):
 METHODS: dict[str, Callable[..., Method]] = {
     "scann": Scann,
     "faiss-ivfpqfs": FaissIVF,
+    "faiss-flat": FaissFlat,
     "faiss-hnsw": FaissHNSW,
     "lorann": Lorann,
     "hnswlib": Hnswlib,

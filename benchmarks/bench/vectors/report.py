@@ -56,7 +56,7 @@ def list_points(run: dict[str, Any], mode: str, clock: str, kind: str = "points"
     """Return the points of a run: recall, and mean and spread of the repeats."""
     column = 0 if clock == "wall" else 1
     points = []
-    for point in run[kind]:
+    for point in run.get(kind, []):
         rates = np.array(point[mode])[:, column]
         points.append(
             {
@@ -116,8 +116,11 @@ def write_report(folder: Path, clock: str) -> None:
         "interpolated along the Pareto front over all builds and settings of a method, so every",
         "method's settings were tuned on the test queries. `x peer` is the ratio to the best peer",
         "at the same recall. Rows *tuned* show the recall that was reached and the queries per",
-        "second; there `tune` chose the settings on other queries.",
+        "second; there `tune` chose the settings on other queries. The first tables show our index",
+        "as `fit` leaves it, the peers at the recall that it reaches, and the ratio to each.",
     ]
+    for mode in MODES:
+        lines += ["", *_tabulate_defaults(groups, mode, clock)]
     for group, methods in groups.items():
         lines += ["", "## {}, {}, {} thread(s)".format(*group), ""]
         lines += _tabulate_speeds(methods, clock)
@@ -130,6 +133,34 @@ def write_report(folder: Path, clock: str) -> None:
         for threads in sorted({threads for _, _, threads in groups}):
             panels = {k[:2]: v for k, v in groups.items() if k[2] == threads}
             plot(panels, mode, threads, clock, folder / f"{mode}-{threads}.png")
+
+
+def _tabulate_defaults(
+    groups: dict[Group, dict[str, list[dict[str, Any]]]], mode: str, clock: str
+) -> list[str]:
+    """Show what our index does as `fit` leaves it, and the peers at the recall that it reaches."""
+    peers = [name for name in NAMES if any(name in methods for methods in groups.values())]
+    peers = [name for name in peers if not name.startswith("irli")]
+    rows = []
+    for (data, queries, threads), methods in groups.items():
+        for point in _join_points(methods.get("irli", []), mode, clock, "default"):
+            speeds = [
+                at(_join_points(methods.get(name, []), mode, clock), point["recall"], "qps")
+                for name in peers
+            ]
+            rows.append(
+                [
+                    f"{data}, {queries}, {threads} thread(s)",
+                    f"{point['recall']:.3f}",
+                    format_rate(point["qps"]),
+                    *(
+                        f"{format_rate(s)} ({point['qps'] / s:.2f})" if s == s else "-"
+                        for s in speeds
+                    ),
+                ]
+            )
+    head = [f"as fit leaves it, {mode}", "recall", "irli", *(NAMES[name] for name in peers)]
+    return format_table(head, rows) if rows else []
 
 
 def _join_points(

@@ -22,6 +22,8 @@ import numpy as np
 
 from bench.common import read_memory
 from bench.vectors.curves import TARGETS, K, recall_at, worth_timing
+from bench.vectors.filtered import METHODS as FILTERED
+from bench.vectors.filtered import measure_filters
 from bench.vectors.jobs import OURS, Job
 from bench.vectors.methods import Method, Setting
 
@@ -34,7 +36,7 @@ GAIN = 0.002  # of recall that more exact distances must bring
 
 def make_method(job: Job) -> Method:
     """Return the method that a job names."""
-    metric = json.loads((data_folder(job) / "about.json").read_text())["metric"]
+    metric = json.loads((data_folder(job) / "set.json").read_text())["metric"]
     if job.method in OURS:
         from bench.vectors.ours import Irli
 
@@ -100,12 +102,14 @@ def time_best(job: Job) -> dict[str, Any]:
     tried = json.loads(replace(job, stage="rough").file.read_text())["points"]
     chosen = [point["setting"] for point in worth_timing(tried, "qps", job.settings)]
     points = time_settings(method, chosen, queries, truth, job)
-    tuned = []
+    tuned, default = [], []
     if job.method in OURS:
+        default = time_settings(method, [{}], queries, truth, job)  # as `fit` left the index
         tuned = [time_tuned(method, target, queries, truth, job) for target in TARGETS]
     return {
         "points": points,
         "tuned": tuned,
+        "default": default,
         "machine_speed": [speed, measure_machine()],
         "finished": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
@@ -238,7 +242,20 @@ def measure_machine() -> float:
     return best
 
 
-STAGES = {"build": build, "rough": try_all, "timed": time_best}
+def try_filters(job: Job) -> dict[str, Any]:
+    """Search with filters: choose a setting for each, and time it."""
+    metric = json.loads((data_folder(job) / "set.json").read_text())["metric"]
+    if job.method in OURS:
+        from bench.vectors.ours import FilteredIrli
+
+        method: Any = FilteredIrli(metric)
+    else:
+        method = FILTERED[job.method](metric, **job.build)
+    method.load(job.index)
+    return {"cases": measure_filters(method, data_folder(job), job.repeats)}
+
+
+STAGES = {"build": build, "rough": try_all, "timed": time_best, "filtered": try_filters}
 
 
 def main() -> None:

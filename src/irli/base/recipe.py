@@ -297,6 +297,9 @@ RECIPES = {
     # Becomes "exact" or "default", by the size of the data (see `is_exact_cheap`).
     AUTO: Recipe(name=AUTO),
     "default": Recipe(),
+    # For given relevance, which distances may not explain: several repetitions, whose scores
+    # together tell the items of a bucket apart.
+    "relevance": Recipe(name="relevance", repetitions=4, boost=False),
     # All items in one bucket, and nothing to learn.
     "exact": Recipe(name="exact", buckets=1, pieces=0, self_hits=False),
     # Section 5.2 and the authors' code: start from a hash, least loaded of 10 buckets.

@@ -317,3 +317,21 @@ def _check_width(width: int, dim: int | None) -> None:
             f"The 'X' parameter must have {dim} features, like the rows that the index was fitted "
             f"on. Got {width} instead. Make the features in the same way."
         )
+
+
+def find_heaviest(relevance: Sparse, most: int) -> NDArray[np.int64]:
+    """Return the columns with the largest weights in each row (n, most), padded with -1.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> find_heaviest(sp.csr_array([[1, 3, 2], [0, 0, 1]]), 2)
+    array([[ 1,  2],
+           [ 2, -1]])
+    """
+    best = np.full((relevance.shape[0], most), -1, dtype=np.int64)
+    for row in range(len(best)):
+        start, stop = relevance.indptr[row], relevance.indptr[row + 1]
+        order = np.argsort(-relevance.data[start:stop], kind="stable")[:most]
+        best[row, : len(order)] = relevance.indices[start:stop][order]
+    return best

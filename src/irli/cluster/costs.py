@@ -49,7 +49,7 @@ from irli.learning.sizes import (
 )
 from irli.vectors.assemble import assemble
 from irli.vectors.contents import pack_vectors
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import hold_out
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.results import SearchResult
@@ -358,7 +358,7 @@ def _enlarge(index: VectorIndex) -> VectorIndex:
         index.recipe,
         repetitions,
         ids=np.arange(len(many)),
-        tuning=HeldOut(saved.arrays["tuning_queries"], saved.arrays["tuning_rows"]),
+        tuning=hold_out(saved.arrays["tuning_queries"], saved.arrays["tuning_rows"]),
     )
     large = VectorIndex.from_folder(pack_vectors(contents))
     large.defaults = index.defaults

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from irli.base.folder import read_folder, read_manifest
 from irli.labels.index import LabelIndex, Prediction
+from irli.vectors.held_out import hold_out
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.results import RangeResult, SearchResult
@@ -109,6 +110,8 @@ class VectorShard(Shard):
     def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
         """Return the search of least work for each recall, on the items of this shard."""
         index = copy.copy(self.index)  # `tune` sets the defaults of the copy only
+        held = index._tuning  # results of shards are merged by distance
+        index._tuning = hold_out(held.queries, held.rows)
         return [index.tune(recall, k, queries) for recall in recalls]
 
     def _with_defaults(self, parameters: SearchParameters) -> VectorIndex:

@@ -17,7 +17,7 @@ from irli.engine.router import make_router, pack
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition, join_histories
 from irli.vectors.contents import VectorContents, make_layout
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 from irli.vectors.mend import mend_partition
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.tune_result import describe_exact
@@ -117,7 +117,7 @@ def assemble_exact(
         recipe=recipe,
         layout=layout,
         ids=ids,
-        tuning=HeldOut(vectors[:0], np.empty(0, dtype=np.int64)),
+        tuning=hold_out(vectors[:0]),
         history=[],
         defaults=tuned.parameters,
         tuned=tuned,

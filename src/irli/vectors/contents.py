@@ -25,7 +25,7 @@ from irli.engine.vector_layout import (
     VectorLayout,
     check_layout,
 )
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.tune_result import TuneResult
 
@@ -84,6 +84,8 @@ def pack_vectors(contents: VectorContents) -> Folder:
     if contents.strings is not None:
         strings = contents.strings
         arrays |= {"id_bytes": strings.bytes, "id_offsets": strings.offsets}
+    if contents.tuning.by_relevance:
+        arrays["tuning_relevant"] = contents.tuning.relevant
     if len(layout.int8.bytes):
         arrays |= {f"int8_{name}": value for name, value in layout.int8._asdict().items()}
     if len(layout.centroids.centre):
@@ -113,7 +115,9 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             layout=_unpack_layout(arrays, folder.tensors, meta),
             ids=arrays["ids"],
             strings=_unpack_strings(arrays),
-            tuning=HeldOut(arrays["tuning_queries"], arrays["tuning_rows"]),
+            tuning=hold_out(
+                arrays["tuning_queries"], arrays["tuning_rows"], arrays.get("tuning_relevant")
+            ),
             history=meta["history"],
             defaults=SearchParameters.from_json(meta["defaults"]),
             tuned=TuneResult.from_json(meta["tuned"]) if meta.get("tuned") else None,
@@ -123,6 +127,8 @@ def unpack_vectors(folder: Folder) -> VectorContents:
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
         check_array("tuning_rows", contents.tuning.rows, np.int64, held)
         check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
+        check_array("tuning_relevant", contents.tuning.relevant, np.int64, held, None)
+        check_range("tuning_relevant", contents.tuning.relevant, -1, items - 1)
         return contents
 
 

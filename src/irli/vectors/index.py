@@ -39,7 +39,7 @@ from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import CODES, LEVELS, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameters
 from irli.vectors.results import MakeResult, RangeResult, SearchResult, choose_result
 from irli.vectors.searcher import Explanation, Searcher, join_explanations
@@ -154,7 +154,7 @@ class VectorIndex(SavedIndex, Configured):
         count, dim = vectors.shape
         recipe = as_recipe(self._given["recipe"])
         if relevance is not None and recipe.name == AUTO:
-            recipe = as_recipe("default")  # relevance has to be learned
+            recipe = as_recipe("relevance")
         recipe = recipe.resolve(count, dim)
         given = None
         if queries is not None:
@@ -440,7 +440,7 @@ class VectorIndex(SavedIndex, Configured):
         if queries is not None:
             given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
             given = _check_scale(given, "queries", self.metric)
-            held = HeldOut(prepare_vectors(given, self.metric), np.full(len(given), -1))
+            held = hold_out(prepare_vectors(given, self.metric))
         tuned = tune(searcher, held, self.metric, recall, k)
         self.__dict__.update(defaults=tuned.parameters, tuned=tuned)
         return tuned

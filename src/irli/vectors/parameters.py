@@ -12,11 +12,12 @@ from irli.engine.vector_layout import CODES, LEVELS, LOG_PROBABILITY, MOST_CANDI
 from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
+RANKS = ("distance", "score", "blend")
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
 _MOST = 2**26  # buckets
-_EXTRA = 2.0  # a strange query probes this many times as many buckets besides
+_ALONE = 100.0  # times the scale of the distances: these only decide between equal scores
 
 
 class OperatingPoint(NamedTuple):
@@ -29,8 +30,10 @@ class OperatingPoint(NamedTuple):
     candidates : int or None
     centroids : int
         Buckets to probe besides, those with the nearest centroids.
-    probed : float
-        Buckets that a query probes, on average.
+    unsure : float
+        A query whose probed buckets have less than this probability together is strange.
+    more : int
+        Buckets that a strange query probes besides.
     work : float
         What a query costs: see `irli.vectors.work`.
     """
@@ -39,7 +42,8 @@ class OperatingPoint(NamedTuple):
     threshold: float
     candidates: int | None
     centroids: int
-    probed: float
+    unsure: float
+    more: int
     work: float
 
 
@@ -58,6 +62,7 @@ class SearchArguments(TypedDict, total=False):
     min_votes: int | None
     candidates: int | None
     score: str | None
+    rank: str | None
     exact: bool | None
 
 
@@ -82,6 +87,10 @@ class SearchParameters:
         How candidates are chosen. "codes" compares the 4-bit codes of the items with the query.
         The others score an item by the probed buckets that hold it: by their number, their
         probabilities or their log-probabilities.
+    rank : {"distance", "score", "blend"}
+        How results are ordered. "score" is the learned score, for relevance that distances do not
+        explain: the log-probabilities of the item's buckets, and of equal ones the nearest first.
+        "blend" adds both, weighed by `tune`.
     exact : bool
         Compare all items with the query, without routing.
     points : tuple of OperatingPoint
@@ -91,6 +100,10 @@ class SearchParameters:
     centroids : int
         Buckets to probe besides, those with the nearest centroids. More than 0 for a large k, where
         routers know little about the last items.
+    by_score : float
+        With rank "blend", the weight of the score.
+    scale : float
+        A typical distance, to which scores are scaled.
     far : float, optional
         A query whose nearest item is farther than this is strange to the routers: it probes more
         buckets, those with the nearest centroids.
@@ -99,7 +112,7 @@ class SearchParameters:
     --------
     >>> SearchParameters(probes=8).replace(candidates=100)
     SearchParameters(probes=8, threshold=None, min_votes=1, candidates=100, score='log-probability',
-    exact=False)
+    rank='distance', exact=False)
     """
 
     probes: int | None = None
@@ -107,10 +120,13 @@ class SearchParameters:
     min_votes: int = 1
     candidates: int | None = None
     score: str = "log-probability"
+    rank: str = "distance"
     exact: bool = False
     points: tuple[OperatingPoint, ...] = field(default=(), repr=False)
     centroids: int = field(default=0, repr=False)
     far: float | None = field(default=None, repr=False)
+    by_score: float = field(default=1.0, repr=False)
+    scale: float = field(default=1.0, repr=False)
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
@@ -141,27 +157,37 @@ class SearchParameters:
             check_bool("exact", exact, owner="search")
         if score is not None:
             check_choice("score", score, SCORES, owner="search")
+        rank = given.get("rank") or self.rank
+        check_choice("rank", rank, RANKS, owner="search")
         chosen = SearchParameters(
             probes=probes,
             threshold=threshold,
             min_votes=min_votes or self.min_votes,
             candidates=candidates or self.candidates,
-            score=score or self._choose_score(min_votes),
+            score=score or self._choose_score(min_votes, rank),
+            rank=rank,
             exact=self.exact if exact is None else exact,
             points=points,
             centroids=self.centroids if points else 0,
             far=far,
+            by_score=self.by_score,
+            scale=self.scale,
         )
         if chosen.score == "codes" and chosen.min_votes > 1:
             raise InvalidParameter(
                 "The 'min_votes' parameter of search must be 1 with score='codes', which counts no "
                 f"votes. Got {chosen.min_votes} instead. Use another score, such as 'votes'."
             )
+        if chosen.score == "codes" and chosen.rank != "distance":
+            raise InvalidParameter(
+                "The 'score' parameter of search must be a learned one to rank by it. Got 'codes' "
+                f"with rank={chosen.rank!r} instead. Leave out the score, or use 'log-probability'."
+            )
         return chosen
 
-    def _choose_score(self, min_votes: int | None) -> str:
-        """Return the default score, or one that counts votes if `min_votes` needs them."""
-        votes = min_votes is not None and min_votes > 1
+    def _choose_score(self, min_votes: int | None, rank: str) -> str:
+        """Return the default score, or a learned one if `min_votes` or the ranking needs it."""
+        votes = (min_votes is not None and min_votes > 1) or rank != "distance"
         return "log-probability" if votes and self.score == "codes" else self.score
 
     def to_arguments(self) -> SearchArguments:
@@ -186,14 +212,21 @@ class SearchParameters:
         far = values.get("far")
         points = tuple(_read_point(point) for point in values.get("points", ()))
         chosen = cls().replace(**cast("SearchArguments", given))
-        return dataclasses.replace(chosen, points=points, far=None if far is None else float(far))
+        return dataclasses.replace(
+            chosen,
+            points=points,
+            far=None if far is None else float(far),
+            by_score=check_float("by_score", values.get("by_score", 1.0), at_least=0.0),
+            scale=check_float("scale", values.get("scale", 1.0), at_least=0.0),
+        )
 
     def at(self, k: int) -> SearchParameters:
         """Return the parameters for k items, between those of the next operating points.
 
         Examples
         --------
-        >>> few, many = OperatingPoint(10, 0.1, 40, 0, 5, 1), OperatingPoint(90, 0.1, 360, 0, 5, 9)
+        >>> few = OperatingPoint(10, 0.1, candidates=40, centroids=0, unsure=0, more=5, work=1)
+        >>> many = few._replace(k=90, candidates=360)
         >>> SearchParameters(points=(few, many)).at(30).candidates
         120
         """
@@ -232,13 +265,16 @@ class SearchParameters:
             min_votes=self.min_votes,
             candidates=candidates,
             score=score,
+            by_score=self.scale
+            * {"distance": 0.0, "score": _ALONE, "blend": self.by_score}[self.rank],
             exact=self.exact,
             thresholds=[self._threshold_at(width) for width in widths],
             centroids=[self._centroids_at(width) for width in widths] or [chosen.centroids],
             start=filtered.start,
             exact_from=filtered.exact_from,
+            unsure=self._between("unsure", k) if strange else 0.0,
             far=self.far if self.far is not None and strange else math.inf,
-            more=math.ceil(_EXTRA * self._between("probed", k)) if strange else 0,
+            more=round(min(self._between("more", k), _MOST)) if strange else 0,
         )
 
     def _threshold_at(self, k: int) -> float:
@@ -251,16 +287,17 @@ class SearchParameters:
     def _between(self, name: str, k: float) -> float:
         """Return a value for k items: a straight line through the next two points, in logarithms.
 
-        A threshold of 0, or no limit on the candidates, holds from the smaller point on.
+        A threshold of 0, or no limit on the candidates, holds from the smaller point on. Buckets
+        are counted, not their logarithms: each holds about as many items.
         """
         points = self.points
         first = next((i for i in range(1, len(points) - 1) if k <= points[i].k), len(points) - 1)
         pair = points[max(0, first - 1)], points[first]
         low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
-        if name == "centroids":
-            low, high = max(low, 0.25), max(high, 0.25)  # rounded to none, and has a logarithm
         if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
             return float(low)
+        if name in ("centroids", "unsure", "more"):
+            return float(low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
         if not (0 < low < math.inf and 0 < high < math.inf):
             return float(high)
         part = math.log(k / pair[0].k) / math.log(pair[1].k / pair[0].k)
@@ -274,7 +311,8 @@ def _read_point(values: dict[str, Any]) -> OperatingPoint:
         threshold=check_float("threshold", values["threshold"], at_least=0.0, at_most=1.0),
         candidates=None if candidates is None else _check_count("candidates", candidates),
         centroids=check_int("centroids", values["centroids"], at_least=0),
-        probed=check_float("probed", values["probed"], at_least=0.0),
+        unsure=check_float("unsure", values["unsure"], at_least=0.0, at_most=1.0),
+        more=check_int("more", values["more"], at_least=0),
         work=check_float("work", values["work"], at_least=0.0),
     )
 

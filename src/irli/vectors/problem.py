@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from irli.base.logs import get_logger
 from irli.base.progress import Progress
 from irli.base.recipe import Recipe
+from irli.base.sparse import find_heaviest
 from irli.base.types import Sparse
 from irli.engine.exact import exact_neighbors
 from irli.errors import InvalidParameter
 from irli.learning.problem import Problem
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import HeldOut, hold_out
 
 log = get_logger(__name__)
 
@@ -88,7 +89,7 @@ def make_problem(
 
     parts = [_Part(items[rows], rows, *_list_pairs(relevant[len(held) :], 1.0), 1.0)]
     held_queries, held_truth = items[held], relevant[: len(held), :_TRUTH_WIDTH]
-    tuning = HeldOut(held_queries, held)
+    tuning = hold_out(held_queries, held)
     if queries is not None:
         # Later queries will be like the sample queries, so validation uses these alone.
         part, (held_queries, held_truth) = _use_queries(
@@ -96,9 +97,14 @@ def make_problem(
         )
         share = recipe.query_share
         parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
-        tuning = HeldOut(
+        taught = None
+        if relevance is not None:  # what was taught is what is measured
+            no_items = np.full((len(held), held_truth.shape[1]), -1)
+            taught = np.concatenate([no_items, held_truth])
+        tuning = hold_out(
             np.concatenate([tuning.queries, held_queries]),
             np.concatenate([tuning.rows, np.full(len(held_queries), -1)]),
+            taught,
         )
     problem = Problem(
         metric=metric,
@@ -183,7 +189,7 @@ def _use_queries(
         _QUERY_WEIGHT * chosen.data,
         1.0,
     )
-    return part, (queries[held], _find_heaviest(relevance, held))
+    return part, (queries[held], find_heaviest(relevance[held], _TRUTH_WIDTH))
 
 
 def _mix_queries(
@@ -220,16 +226,6 @@ def _list_pairs(
     there = relevant >= 0
     indices = relevant[there]
     return there.sum(axis=1), indices, np.full(len(indices), weight, dtype=np.float32)
-
-
-def _find_heaviest(relevance: Sparse, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the items with the largest weights in each row, padded with -1."""
-    best = np.full((len(rows), _TRUTH_WIDTH), -1, dtype=np.int64)
-    for i, row in enumerate(rows):
-        start, stop = relevance.indptr[row], relevance.indptr[row + 1]
-        order = np.argsort(-relevance.data[start:stop], kind="stable")[:_TRUTH_WIDTH]
-        best[i, : len(order)] = relevance.indices[start:stop][order]
-    return best
 
 
 def _pad(truth: NDArray[np.int64]) -> NDArray[np.int64]:

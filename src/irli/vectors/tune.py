@@ -18,15 +18,17 @@ from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
+from irli.engine.vector_layout import VectorLayout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import OperatingPoint, SearchParameters
+from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
-from irli.vectors.work import count_work
+from irli.vectors.work import count_centroid_work, count_work
 
 log = get_logger(__name__)
 
-_KS = (1, 10, 100, 1000)  # the numbers of items to tune for, besides the given one
+_KS = (1, 10, 100, 300, 1000)  # the numbers of items to tune for, besides the given one
 _MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
 _MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
 _SELF_HITS, _SELF_SAMPLE = 0.999, 2000  # the items that must find themselves, of so many
@@ -38,7 +40,11 @@ _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
+_STRANGE = 4.1  # times the work of the others that a strange query may take
+_COPIES = 32  # of an item that are left out
 _FAR = 0.995  # a query that is farther from all items than this share of the others is strange
+_ROUTED = 64  # queries routed at a time
+_TINY = 5e-324  # stands for a threshold of 0
 _FEWEST = 20  # held-out queries that can tell what is far
 _TIE = 1e-5  # distances that differ by less, relatively, are equal
 _MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
@@ -52,6 +58,8 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
     k = min(k, items)
     if searcher.layout.bias.size == 1:  # one bucket: all items are compared
         return describe_exact(searcher.layout, k)
+    if held.by_relevance:
+        return tune_by_relevance(searcher, held, recall, k)
     others = {min(each, items) for each in _KS} - {k}
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
     trial = trials[0]
@@ -61,6 +69,7 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
         best.parameters, points=_make_monotone(points), far=_find_far(trial)
     )
     parameters = _let_items_find_themselves(trial, parameters)
+    parameters = _find_unsure(trial, parameters)
     seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
     self_hits = trial.self_hits(parameters)
     reached = seen.recall >= recall and self_hits >= _SELF_HITS
@@ -220,10 +229,22 @@ def _describe(
         threshold=parameters.threshold or 0.0,
         candidates=parameters.candidates,
         centroids=parameters.centroids,
-        probed=seen.probed,
+        unsure=0.0,
+        more=_count_more(trial.searcher.layout, parameters, seen),
         work=seen.work,
     )
     return _Found(dial, factor, parameters, point, reached)
+
+
+def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measured) -> int:
+    """Return how many more buckets a strange query may probe, for its share of the work."""
+    load = len(layout.items) / layout.bias.size
+    codes = parameters.score == "codes"
+    again = count_work(layout, seen.probed, seen.scanned, 2 * seen.candidates, codes)
+    again += count_centroid_work(layout) - count_work(layout, 0, 0, 0, codes)
+    bucket = count_work(layout, 1, load, 0 if codes else load, codes)
+    bucket -= count_work(layout, 0, 0, 0, codes)
+    return max(1, int(((_STRANGE - 1) * seen.work - again) / bucket))
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
@@ -253,12 +274,33 @@ def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
 
 
 def _find_far(trial: Trial) -> float | None:
-    """Return the distance to the nearest item beyond which a query is strange."""
+    """Return the distance to the nearest item beyond which a query is strange, sure or not."""
     shares = []
     for kind in (trial.rows >= 0, trial.rows < 0):
-        if kind.sum() >= _FEWEST:
-            shares.append(float(np.quantile(trial.nearest[kind], _FAR)))
+        if (kind & np.isfinite(trial.nearest)).sum() >= _FEWEST:
+            near = trial.nearest[kind]
+            shares.append(float(np.quantile(near[np.isfinite(near)], _FAR)))
     return max(shares, default=None)
+
+
+def _find_unsure(trial: Trial, parameters: SearchParameters) -> SearchParameters:
+    """Set the probability of all probed buckets, for each point, below which a query is strange."""
+    cuts = np.log([max(point.threshold, _TINY) for point in parameters.points])
+    sure = np.empty((len(trial.queries), len(cuts)))
+    for start in range(0, len(sure), _ROUTED):
+        part = slice(start, start + _ROUTED)
+        logits = trial.searcher.route(trial.queries[part])
+        for j, cut in enumerate(cuts):
+            probed = (logits >= cut) | (logits >= logits.max(axis=2, keepdims=True))
+            sure[part, j] = np.where(probed, np.exp(logits), 0).sum(axis=2).mean(axis=1)
+    kinds = [kind for kind in (trial.rows >= 0, trial.rows < 0) if kind.sum() >= _FEWEST]
+    if not kinds:
+        return parameters
+    unsure = np.min([np.quantile(sure[kind], 1 - _FAR, axis=0) for kind in kinds], axis=0)
+    points = zip(parameters.points, np.minimum(unsure, 1.0), strict=True)
+    return dataclasses.replace(
+        parameters, points=tuple(point._replace(unsure=float(least)) for point, least in points)
+    )
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -271,6 +313,7 @@ class Measured(NamedTuple):
     safe_recall: float  # less a margin, for the chance in the choice of the queries
     probed: float
     scanned: float
+    candidates: float
     work: float
 
 
@@ -282,25 +325,54 @@ def _make_trials(searcher: Searcher, held: HeldOut, metric: str, ks: list[int]) 
         ([k for k in ks if k >= _MANY], max(1, len(held.rows) // _QUERIES)),
     ):
         if part:
-            some = HeldOut(held.queries[::step], held.rows[::step])
-            truth = exact_neighbors(
-                some.queries, searcher.layout.vectors, max(part), metric, rows=some.rows
-            )
-            trials |= {k: Trial(searcher, some, metric, truth[:, :k]) for k in part}
+            some = HeldOut(held.queries[::step], held.rows[::step], held.relevant[::step])
+            truth = _find_truth(searcher, some, metric, max(part))
+            trials |= {k: Trial(searcher, some, metric, k, truth) for k in part}
     return [trials[k] for k in ks]
+
+
+def _find_truth(
+    searcher: Searcher, held: HeldOut, metric: str, k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the kernel distances of the k nearest items (n, k), and how many copies were left out.
+
+    A held-out item stands for a new query. A new query has no copies among the items, so those of
+    the item are no neighbours either. Missing distances are infinite.
+    """
+    vectors = searcher.layout.vectors
+    width = min(k + _COPIES, len(vectors))
+    rows = exact_neighbors(held.queries, vectors, width, metric, rows=held.rows)
+    near = np.full((len(rows), k), np.inf, dtype=np.float32)
+    copies = np.zeros(len(rows), dtype=np.int64)
+    for i, query in enumerate(held.queries):
+        found = vectors[rows[i][rows[i] >= 0]]
+        equal = (found == query).all(axis=1) & (held.rows[i] >= 0)
+        copies[i] = equal.sum()
+        found = found[~equal][:k]
+        if metric == "l2":
+            near[i, : len(found)] = np.square(found - query).sum(axis=1)
+        else:
+            near[i, : len(found)] = -(found @ query)
+    return near, copies
 
 
 class Trial:
     """Held-out queries with the distances of their true neighbours, to measure parameters on."""
 
     def __init__(
-        self, searcher: Searcher, held: HeldOut, metric: str, truth: NDArray[np.int64]
+        self,
+        searcher: Searcher,
+        held: HeldOut,
+        metric: str,
+        k: int,
+        truth: tuple[NDArray[np.float32], NDArray[np.int64]],
     ) -> None:
-        self.searcher, self.metric, self.k = searcher, metric, truth.shape[1]
+        self.searcher, self.metric, self.k = searcher, metric, k
         self.queries, self.rows = np.ascontiguousarray(held.queries), np.asarray(held.rows)
-        self._count = (truth >= 0).sum(axis=1)
-        self._last = self._compute_distances(truth[np.arange(len(truth)), self._count - 1])
-        self.nearest = self._compute_distances(truth[:, 0])
+        near, self._copies = truth
+        self._count = np.isfinite(near[:, :k]).sum(axis=1)
+        self._last = near[np.arange(len(near)), np.maximum(self._count, 1) - 1]
+        self.nearest = near[:, 0]
         if metric == "ip":  # so that it holds for queries of any length
             self.nearest = self.nearest / np.maximum(np.linalg.norm(self.queries, axis=1), 1e-30)
         self.measure = cache(self._measure)
@@ -312,12 +384,13 @@ class Trial:
         The recall is that of the held-out items or that of the sample queries, whichever is lower:
         many easy items must not hide a few hard queries.
         """
-        more = min(self.k + bool((self.rows >= 0).any()), len(self.searcher.layout.vectors))
-        plan = parameters.to_plan(more)
+        spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
+        plan = parameters.to_plan(int(min(self.k + spare, len(self.searcher.layout.vectors))))
         distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
-        others = (found >= 0) & (found != self.rows[:, None])
         near = distances <= (self._last + _TIE * np.abs(self._last))[:, None]
-        hits = np.minimum((near & others).sum(axis=1), self._count)
+        others = (found >= 0) & (found != self.rows[:, None])
+        hits = (near & others).sum(axis=1) - self._copies
+        hits = np.clip(hits, 0, self._count)
         share = np.divide(hits, self._count, out=np.ones(len(hits)), where=self._count > 0)
         kinds = [share[kind] for kind in (self.rows >= 0, self.rows < 0) if kind.any()]
         recalls = [float(each.mean()) for each in kinds]
@@ -331,6 +404,7 @@ class Trial:
             safe_recall=min(safe, default=1.0),
             probed=float(probed),
             scanned=float(scanned),
+            candidates=float(candidates),
             work=float(work),
         )
 
@@ -344,12 +418,3 @@ class Trial:
         found = self.searcher.measure(items, parameters.to_plan(1), thread_count(None))[1][:, 0]
         equal = (vectors[np.maximum(found, 0)] == items).all(axis=1) & (found >= 0)
         return float(equal.mean())
-
-    def _compute_distances(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the kernel distance from each query to an item, infinite for row -1."""
-        found = self.searcher.layout.vectors[np.maximum(rows, 0)]
-        if self.metric == "l2":
-            distances = np.square(found - self.queries).sum(axis=1)
-        else:
-            distances = -np.einsum("nd,nd->n", found, self.queries)
-        return np.where(rows >= 0, distances, np.inf).astype(np.float32)

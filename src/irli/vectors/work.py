@@ -42,6 +42,11 @@ def count_work(
     return route + table + _BUCKET * probed + entry * scanned + each * candidates
 
 
+def count_centroid_work(layout: VectorLayout) -> float:
+    """Return the nanoseconds to compare a query with the centroids of all buckets."""
+    return float(_MULTIPLICATION[4] * layout.vectors.shape[1] * layout.bias.shape[1])
+
+
 def count_exact_work(layout: VectorLayout, items: int) -> float:
     """Return the nanoseconds of a query that is compared with so many items."""
     count, dim = int(layout.vectors.shape[0]), int(layout.vectors.shape[1])
