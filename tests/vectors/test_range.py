@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -97,6 +99,15 @@ def test_many_queries_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_no_radius(radius: Any) -> None:
     with pytest.raises(InvalidParameter, match="'radius' parameter of search_range must be"):
         INDEX["l2"].search_range(QUERIES, radius)
+
+
+def test_results_are_in_order_of_distance() -> None:
+    index = copy.copy(INDEX["l2"])
+    index.defaults = dataclasses.replace(index.defaults, rank="score", exact=False)
+    found, right = index.search_range(QUERIES, 5.0), INDEX["l2"].search_range(QUERIES, 5.0)
+    np.testing.assert_array_equal(found.ids, right.ids)
+    with pytest.raises(InvalidParameter, match="'rank' parameter of search_range"):
+        index.search_range(QUERIES, 5.0, rank="score")
 
 
 def test_what_else_is_wrong() -> None:

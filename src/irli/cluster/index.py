@@ -50,6 +50,7 @@ from irli.vectors.results import RangeResult, SearchResult
 from irli.vectors.searcher import Explanation
 from irli.vectors.show import show_index
 from irli.vectors.tune_result import TuneResult
+from irli.vectors.within import rank_by_distance
 
 
 class ShardedResult(SearchResult):
@@ -249,7 +250,7 @@ class ShardedIndex(Configured):
         deadline = check_deadline(deadline, partial, owner="search_range")
         if threads is not None:
             thread_count(threads)
-        chosen = self.defaults.replace(**parameters)
+        chosen = self.defaults.replace(**rank_by_distance(parameters))
         filters = self._split_filter(filter, len(prepared))
         arguments = [(prepared, radius, chosen, part, threads) for part in filters]
         answers = group.call("search_range", arguments, deadline, partial)

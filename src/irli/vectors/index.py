@@ -44,7 +44,7 @@ from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameter
 from irli.vectors.results import MakeResult, RangeResult, SearchResult, choose_result
 from irli.vectors.searcher import Explanation, Searcher, join_explanations
 from irli.vectors.tune_result import TuneResult
-from irli.vectors.within import find_within
+from irli.vectors.within import find_within, rank_by_distance
 from irli.vectors.work import count_exact_work, count_work
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
@@ -302,6 +302,7 @@ class VectorIndex(SavedIndex, Configured):
         filters = split_filter(filter)
         if filters is not None:
             check_filters(filters, len(prepared))
+        parameters = rank_by_distance(parameters)
         chosen = self.defaults.replace(**parameters)
         all_items = count_exact_work(searcher.layout, len(self))
 

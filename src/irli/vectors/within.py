@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.errors import InvalidParameter
+from irli.vectors.parameters import SearchArguments
 from irli.vectors.results import RESULTS, RangeResult, SearchResult, join_ranges
 
 Search = Callable[[NDArray[np.int64], int], SearchResult]
@@ -44,6 +46,16 @@ def find_within(
         left = np.concatenate(more) if k < items else left[:0]
         k = min(k * _GROWTH, items)
     return join_ranges([parts[row] for row in range(queries)], metric)
+
+
+def rank_by_distance(given: SearchArguments) -> SearchArguments:
+    """Return the arguments of a range search, whose results must be in order of distance."""
+    if given.get("rank") not in (None, "distance"):
+        raise InvalidParameter(
+            "The 'rank' parameter of search_range must be 'distance': a radius is one. "
+            f"Got {given['rank']!r} instead. Leave it out, or use search."
+        )
+    return given | {"rank": "distance"}
 
 
 def _is_within(distances: NDArray[np.float32], radius: float, metric: str) -> NDArray[np.bool_]:
