@@ -209,7 +209,7 @@ class _Tags(HTMLParser):
 
 def test_notebooks_show_a_table() -> None:
     text = " ".join(_Tags(fit("cosine")._repr_html_()).text)
-    for word in ("VectorIndex", "cosine: 1 - cos", "60 of 5 dimensions", "exact", "MB"):
+    for word in ("VectorIndex", "cosine: 1 - cos", "60 of 5 dimensions", "exact", "kB"):
         assert word in text
     bare = " ".join(_Tags(VectorIndex()._repr_html_()).text)
     assert "not fitted" in bare

@@ -45,5 +45,10 @@ def show_index(
         missed = "" if tuned.reached else ", less than was asked for"
         facts["tuned recall"] = f"{tuned.recall:.3f} at k = {tuned.k}{missed}"
         facts["work"] = f"{tuned.scanned:,.0f} of {stats['entries']:,} entries read for a query"
-    memory = f"{stats['bytes'] / 1e6:,.1f} MB, {stats['bytes_vectors'] / 1e6:,.1f} MB of it vectors"
-    return render_html(title, facts | {"memory": memory} | more, loads if learned else None)
+    whole, vectors = (_format_size(stats[name]) for name in ("bytes", "bytes_vectors"))
+    facts["memory"] = f"{whole}, {vectors} of it vectors"
+    return render_html(title, facts | more, loads if learned else None)
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
