@@ -89,9 +89,11 @@ def test_answers_are_the_merge_of_local_ones(metric: str) -> None:
 
 
 def test_the_methods_take_what_a_local_index_takes() -> None:
-    more = {"search": {"deadline", "partial"}, "load": {"ray", "replicas"}}
+    late = {"deadline", "partial"}
+    more = {"search": late, "search_range": late, "load": {"ray", "replicas"}}
     fewer = {"fit": {"neighbors"}}  # of a whole whose neighbours are known, shards know little
-    names = ("fit", "search", "explain", "tune", "nearest", "save", "load", "loads", "stats")
+    names = ("fit", "search", "search_range", "vector", "explain", "tune", "save", "load")
+    names += ("loads", "stats")
     for name in names:
         local, sharded = (
             {

@@ -76,7 +76,11 @@ class Configured(Index):
                 words = list(self._given)
                 advice = suggest(name, words, otherwise=f"It has: {', '.join(words)}.")
                 raise InvalidParameter(f"{type(self).__name__} has no parameter '{name}'. {advice}")
-        self._given = type(self)(**self._given | params)._given  # the constructor checks them
+        changed = type(self)(**self._given | params)  # the constructor checks them
+        if self.__sklearn_is_fitted__():
+            self._given = changed._given
+        else:
+            vars(self).update(vars(changed))
         return self
 
     def __sklearn_tags__(self) -> Any:

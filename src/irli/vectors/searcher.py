@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,17 @@ class Explanation(NamedTuple):
     strange: NDArray[np.bool_]
     router_multiplications: int
     seconds: dict[str, NDArray[np.float64]]
+
+
+def join_explanations(parts: Sequence[Explanation]) -> Explanation:
+    """Return the explanations of several batches of queries as one."""
+    arrays: dict[str, Any] = {
+        name: np.concatenate(values)
+        for name, *values in zip(Explanation._fields, *parts, strict=True)
+        if isinstance(values[0], np.ndarray)
+    }
+    seconds = {stage: np.concatenate([part.seconds[stage] for part in parts]) for stage in STAGES}
+    return parts[0]._replace(**arrays, seconds=seconds)
 
 
 class Searcher:
