@@ -563,7 +563,8 @@ def test_few_queries(count: int, queries: int) -> None:
     X = np.random.default_rng(0).normal(size=(count, DIM)).astype(np.float32)
     Q = np.random.default_rng(1).normal(size=(queries, DIM)).astype(np.float32)
     check_whole(fit(X, queries=Q), X, k=1)
-    wanted = np.random.default_rng(2).integers(count, size=(queries, 1))
+    wanted = np.full((queries, 2), -1)  # padded, so that zeros and ones are row numbers
+    wanted[:, 0] = np.random.default_rng(2).integers(count, size=queries)
     check_whole(fit(X, queries=Q, relevance=wanted), X, k=1)
 
 
@@ -609,9 +610,13 @@ def test_one_dimension(metric: str, recipe: str) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e6, 1e15])
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e6, 1e15, 1e25])
 def test_very_small_and_very_large_numbers(metric: str, scale: float) -> None:
     X = (base().astype(np.float64) * scale).astype(np.float32)
+    if metric != "cosine" and not 1e-15 < scale < 1e18:
+        with pytest.raises(InvalidParameter, match="'X' parameter must hold .* a length of at"):
+            fit(X, metric=metric)
+        return
     index = fit(X, metric=metric)
     found = index.search(X, k=1, threshold=0.0)
     assert (found.ids >= 0).all()
@@ -624,11 +629,16 @@ def test_very_small_and_very_large_numbers(metric: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_enormous_queries_are_answered(metric: str) -> None:
+def test_enormous_queries(metric: str) -> None:
     X = base()
     index = fit(X, metric=metric)
     for query in (np.full(DIM, 1e38), np.full(DIM, -3e38), np.eye(DIM)[0] * 3e38):
         for plan in ({}, {"probes": 1}, {"probes": 2, "candidates": 5}, {"threshold": 0.1}):
+            if metric != "cosine":  # squared distances would be infinite
+                for asked in (query, query.astype(np.float32), query[None]):
+                    with pytest.raises(InvalidParameter, match="of a length of at most 1e"):
+                        index.search(asked, k=3, **plan)
+                continue
             ids = index.search(query, k=3, **plan).ids
             assert ids.shape == (3,)
             assert ((ids >= -1) & (ids < len(X))).all()

@@ -40,6 +40,7 @@ from irli.vectors.results import SearchResult
 from irli.vectors.tune_result import TuneResult
 
 _SHOWN = 5  # queries whose results are printed
+_PARAMETERS = frozenset(SearchArguments.__annotations__)  # those of labels are among them
 _REPEATS = 3  # timings, of which the shortest counts
 _COMMANDS = {
     VECTORS: "irli search, irli eval or irli tune",
@@ -274,20 +275,14 @@ def format_tuned(tuned: TuneResult, target: float, k: int) -> str:
 
 def format_parameters(parameters: Values) -> str:
     """Return search parameters as text, without those that have no effect."""
-    unused = {"min_votes": 1, "exact": False}
+    unused = {"min_votes": 1, "rank": "distance", "exact": False}
     if not parameters["candidates"]:
         unused["score"] = parameters["score"]
-    given = {name: parameters[name] for name in SearchArguments.__annotations__}
     return " ".join(
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in given.items()
-        if value is not None and unused.get(name) != value
+        for name, value in parameters.items()
+        if name in _PARAMETERS and value is not None and unused.get(name) != value
     )
-
-
-def to_plain(ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids as an array that a file can hold without pickle: no string where there is none."""
-    return ids if ids.dtype != object else np.where(is_item(ids), ids, "").astype(str)
 
 
 def format_results(found: SearchResult) -> str:
