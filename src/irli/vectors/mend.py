@@ -78,7 +78,8 @@ def _find_threshold(
             _route(searcher, held.queries), _split_rows(searcher, truth), strict=True
         )
     ]
-    return float(np.quantile(np.concatenate(reach)[truth >= 0], 1 - _RECALL))
+    known = np.concatenate(reach)[truth >= 0]
+    return float(np.quantile(known, 1 - _RECALL)) if len(known) else 0.0  # a single item
 
 
 def _list_missed(
