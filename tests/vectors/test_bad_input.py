@@ -564,7 +564,8 @@ def test_few_queries(count: int, queries: int) -> None:
     Q = np.random.default_rng(1).normal(size=(queries, DIM)).astype(np.float32)
     check_whole(fit(X, queries=Q), X, k=1)
     wanted = np.random.default_rng(2).integers(count, size=(queries, 1))
-    check_whole(fit(X, queries=Q, relevance=wanted), X, k=1)
+    relevance = sp.csr_array(np.eye(count)[wanted[:, 0]])  # numbers alone might be a matrix
+    check_whole(fit(X, queries=Q, relevance=relevance), X, k=1)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -612,6 +613,10 @@ def test_one_dimension(metric: str, recipe: str) -> None:
 @pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e6, 1e15])
 def test_very_small_and_very_large_numbers(metric: str, scale: float) -> None:
     X = (base().astype(np.float64) * scale).astype(np.float32)
+    if scale < 1e-15 and metric != "cosine":
+        with pytest.raises(InvalidParameter, match="'X' parameter must hold a vector of a length"):
+            fit(X, metric=metric)
+        return
     index = fit(X, metric=metric)
     found = index.search(X, k=1, threshold=0.0)
     assert (found.ids >= 0).all()
@@ -624,18 +629,27 @@ def test_very_small_and_very_large_numbers(metric: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_enormous_queries_are_answered(metric: str) -> None:
+def test_enormous_queries_are_answered_by_their_angle_or_refused(metric: str) -> None:
+    """Alone and in a batch."""
     X = base()
     index = fit(X, metric=metric)
     for query in (np.full(DIM, 1e38), np.full(DIM, -3e38), np.eye(DIM)[0] * 3e38):
+        if metric != "cosine":
+            for given in (query, query[None], query[None].astype(np.float32), query.tolist()):
+                for ask in (index.search, index.explain):
+                    with pytest.raises(InvalidParameter, match="'queries' parameter must hold"):
+                        ask(given, k=3)
+            if metric == "l2":  # its distances are infinite
+                with pytest.raises(InvalidParameter, match="'queries' parameter must hold"):
+                    index.search(query.astype(np.float32), k=3)
+            continue
         for plan in ({}, {"probes": 1}, {"probes": 2, "candidates": 5}, {"threshold": 0.1}):
             ids = index.search(query, k=3, **plan).ids
             assert ids.shape == (3,)
             assert ((ids >= -1) & (ids < len(X))).all()
-        if metric == "cosine":  # the length of a query is of no account
-            small = index.search(query / 1e38, k=3, threshold=0.0)
-            large = index.search(query, k=3, threshold=0.0)
-            np.testing.assert_allclose(large.distances, small.distances, atol=1e-4)
+        small = index.search(query / 1e38, k=3, threshold=0.0)
+        large = index.search(query, k=3, threshold=0.0)
+        np.testing.assert_allclose(large.distances, small.distances, atol=1e-4)
 
 
 # --- files -----------------------------------------------------------------------------------
