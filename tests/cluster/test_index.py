@@ -91,7 +91,7 @@ def test_answers_are_the_merge_of_local_ones(metric: str) -> None:
 def test_the_methods_take_what_a_local_index_takes() -> None:
     more = {"search": {"deadline", "partial"}, "load": {"ray", "replicas"}}
     fewer = {"fit": {"neighbors"}}  # of a whole whose neighbours are known, shards know little
-    names = ("fit", "search", "explain", "tune", "nearest", "save", "load", "loads", "stats")
+    names = ("fit", "search", "explain", "tune", "save", "load", "loads", "stats")
     for name in names:
         local, sharded = (
             {
@@ -120,7 +120,7 @@ def test_tuning_reaches_the_recall_on_the_whole() -> None:
     for recall in (0.5, 1.0):
         tuned = index.tune(recall, k=5, queries=X + 0.01)
         found = index.search(X + 0.01, k=5).ids
-        truth = index.nearest(X + 0.01, k=5).ids
+        truth = index.search(X + 0.01, k=5, exact=True).ids
         hits = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(found, truth, strict=True)])
         assert tuned.reached
         assert hits >= recall

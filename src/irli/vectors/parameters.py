@@ -210,6 +210,7 @@ class SearchParameters:
         >>> SearchParameters.from_json(SearchParameters(probes=3).to_json()).probes
         3
         """
+        check_keywords(values, [each.name for each in dataclasses.fields(cls)], owner=cls.__name__)
         given = {name: values.get(name) for name in SearchArguments.__annotations__}
         far = values.get("far")
         points = tuple(_read_point(point) for point in values.get("points", ()))
