@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors wheels clean
-.PHONY: test-native test-arm sanitize need-clang fuzz coverage
+.PHONY: test-native test-arm sanitize sanitized need-clang fuzz fuzz-folders coverage
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,8 @@ NATIVE := $(CMAKE) -G Ninja -S native -DIRLI_PYTHON=OFF
 ARM := aarch64-linux-gnu
 CLANG := $(firstword $(foreach v,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(v))))
 SECONDS ?= 300
+COUNT ?= 100000
+SEED ?= 0
 SANITIZED := tests/engine tests/base/test_folder.py tests/base/test_format_1.py tests/labels/test_files.py tests/labels/test_ranker.py tests/vectors/test_codes.py
 
 test-native: setup  ## test every back-end of the kernels that this processor can run
@@ -114,16 +116,19 @@ test-arm: setup test-native  ## test the kernels for ARM, and for x86 without AV
 	qemu-x86_64 -cpu Nehalem $(BIN)/python -m pytest -q tests/base/test_format_1.py -k answers
 
 # The module is put into a copy of the package, so that the one in src/ stays as it is.
-sanitize: setup  ## run the tests of kernels and storage with address and undefined-behaviour sanitizers
+sanitized: setup
 	@$(CMAKE) -G Ninja -S native -B build/sanitize -DIRLI_TESTS=ON -DIRLI_SANITIZE=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
 	@$(CMAKE) --build build/sanitize
-	build/sanitize/tests/native_tests
 	@rm -rf build/sanitize/src && mkdir build/sanitize/src && cp -R src/irli build/sanitize/src/
 	@rm -f build/sanitize/src/irli/_native*.so && cp build/sanitize/_native*.so build/sanitize/src/irli/
-	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so) $$(c++ -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=build/sanitize/src \
-	  $(BIN)/python -m pytest -q $(SANITIZED)
+
+RUN_SANITIZED = LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so) $$(c++ -print-file-name=libstdc++.so)" \
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH=build/sanitize/src
+
+sanitize: sanitized  ## run the tests of kernels and storage with address and undefined-behaviour sanitizers
+	build/sanitize/tests/native_tests
+	$(RUN_SANITIZED) $(BIN)/python -m pytest -q $(SANITIZED)
 
 need-clang:
 	@test -n "$(CLANG)" || { echo "Fuzzing and coverage need Clang 14 or newer." >&2; \
@@ -133,6 +138,12 @@ fuzz: setup need-clang  ## fuzz the kernels for SECONDS (300) in all, and keep w
 	@$(NATIVE) -B build/fuzz -DIRLI_FUZZ=ON -DIRLI_SANITIZE=ON -DCMAKE_CXX_COMPILER=$(CLANG) >/dev/null
 	@$(CMAKE) --build build/fuzz
 	$(BIN)/python native/fuzz/run.py --build build/fuzz --seconds $(SECONDS)
+
+# A tenth of them under the sanitizers, which take ten times as long.
+fuzz-folders: sanitized  ## damage or forge COUNT (100000) index folders, and open and search them
+	$(BIN)/python tests/fuzz_folders.py --seed $(SEED) --last $$(($(COUNT) * 9 / 10))
+	$(RUN_SANITIZED) $(BIN)/python tests/fuzz_folders.py --sanitized --seed $(SEED) \
+	  --first $$(($(COUNT) * 9 / 10)) --last $(COUNT)
 
 coverage: setup need-clang  ## print the share of the lines of native/ that its tests run
 	@$(NATIVE) -B build/coverage -DIRLI_TESTS=ON -DIRLI_COVERAGE=ON -DCMAKE_CXX_COMPILER=$(CLANG) >/dev/null

@@ -1,8 +1,9 @@
 """An index in shards: python benchmarks/cluster.py NAME...
 
     large      build out of core on Ray and search with m = 1 to 20 probes, beside FAISS IVF-PQ
-    overhead   what Ray costs a batch of 256, against the same shards in one process
+    overhead   what Ray costs a query and a batch of 256, against the same shards in one process
     failures   kill workers, actors and a machine during a build and under load
+    replicas   kill and stop one of two replicas under load, and take a shard's folder away
     plan       the planner's figures against measurements that it was not fitted on
     labels     labels in shards against one machine, on debian-deps
 
@@ -21,12 +22,14 @@ from bench.cluster.large import large
 from bench.cluster.machines import close_cluster
 from bench.cluster.overhead import overhead
 from bench.cluster.plan import plan
+from bench.cluster.replicas import replicas
 from bench.commands import make_parser, run
 
 BENCHMARKS = {
     "large": large,
     "overhead": overhead,
     "failures": failures,
+    "replicas": replicas,
     "plan": plan,
     "labels": labels,
 }
@@ -48,6 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=50, help="of overhead")
     parser.add_argument("--quick", action="store_true", help="plan: a fifth of the items")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load under failures")
+    parser.add_argument("--kills", type=int, default=20, help="of replicas")
+    parser.add_argument("--away", type=float, default=60.0, help="seconds; of a folder of replicas")
     parser.add_argument("--seeds", type=int, default=3, help="indexes of labels")
     parser.add_argument("--folder", type=Path, help="for generated vectors and builds")
     options = parser.parse_args(arguments)

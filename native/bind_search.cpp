@@ -23,7 +23,7 @@ bool are_counts(const std::vector<double>& values) {
 }
 
 SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_votes,
-                     int64_t candidates, int64_t score, double by_score, bool exact,
+                     int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
                      const std::vector<double>& thresholds, const std::vector<double>& centroids,
                      double start, double exact_from, double unsure, double far, int64_t more) {
   const bool codes = score == kCodes;
@@ -44,6 +44,7 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
   plan.score = static_cast<Score>(score);
   plan.by_score = by_score;
   plan.exact = exact;
+  plan.fill = fill;
   plan.levels = levels;
   std::copy(thresholds.begin(), thresholds.end(), plan.thresholds);
   std::copy(centroids.begin(), centroids.end(), plan.centroids);
@@ -332,17 +333,17 @@ void bind_search(nb::module_& m) {
       .def(
           "__init__",
           [](SearchPlan* plan, int64_t k, int64_t probes, double threshold, int64_t min_votes,
-             int64_t candidates, int64_t score, double by_score, bool exact,
+             int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
              const std::vector<double>& thresholds, const std::vector<double>& centroids,
              double start, double exact_from, double unsure, double far, int64_t more) {
             new (plan)
-                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, by_score, exact,
+                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, by_score, exact, fill,
                                      thresholds, centroids, start, exact_from, unsure,
                                      far, more));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("threshold"),
           nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"),
-          nb::arg("by_score") = 0.0, nb::arg("exact") = false, nb::arg("thresholds") = std::vector<double>(),
+          nb::arg("by_score") = 0.0, nb::arg("exact") = false, nb::arg("fill") = true, nb::arg("thresholds") = std::vector<double>(),
           nb::arg("centroids") = std::vector<double>(),
           nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("unsure") = 0.0,
           nb::arg("far") = HUGE_VAL,

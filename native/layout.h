@@ -104,6 +104,7 @@ struct SearchPlan {
   Score score;
   double by_score;     // what a unit of score is worth, as a distance; 0 ranks by distance alone
   bool exact;          // compare all items, without routing
+  bool fill;           // probe more if fewer than k items are found; `tune` looks without that
   // Widening. A filter leaves few of the near items. The search starts at the level `start`, and
   // goes on as long as it sees that more are missing. From the level `exact_from` on, it is cheaper
   // to compare all allowed items.

@@ -427,6 +427,12 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
   scratch.counts.strange = false;
 }
 
+// Whether a filter allows so few items that a strange query is compared with all of them: it finds
+// them nowhere near.
+inline bool are_few(const VectorLayout& layout, const Filter* filter) {
+  return filter && filter->count <= layout.items / 4;
+}
+
 // The level that the last scan turned out to need: of 2^level near items, one is allowed.
 inline double needed_level(const Counts& counts) {
   if (counts.permitted == 0) return static_cast<double>(kLevels);
@@ -443,10 +449,11 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
                            const Filter* filter, const float* query, int64_t row,
                            Scratch& scratch) {
   constexpr double kEnough = 0.5;  // a level that is this much too low is not worth another scan
+  constexpr double kSpare = 0.25;  // levels in reserve, since the near items are a sample
   Counts& counts = scratch.counts;
   counts = {};
   const int64_t all = layout.repetitions * layout.buckets;
-  double level = filter && plan.levels ? plan.start : 0;
+  double level = filter && plan.levels ? plan.start + kSpare : 0;
   int64_t missing = 0;  // buckets to probe besides, because too few items were found
   while (true) {
     int64_t probed = probe(layout, plan, row, level, scratch);
@@ -456,9 +463,10 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
     collect(layout, plan, wanted_for(plan, counts.strange), filter, probed, scratch);
     counts.level = level;
-    if (probed == all || missing >= layout.buckets) return;
-    const double needed = filter && plan.levels ? needed_level(counts) : 0;
+    if (probed == all || missing >= layout.buckets || !plan.fill) return;
+    const double needed = filter && plan.levels ? needed_level(counts) + kSpare : 0;
     const bool enough = counts.found >= plan.k;
+    if (counts.strange && are_few(layout, filter)) return list_all(layout, filter, scratch);
     if (enough && needed <= level + kEnough) return;
     if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
     if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
@@ -565,7 +573,7 @@ inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distance
   }
   sort_down(keys, count);
   for (int64_t t = 0; t < count; ++t) {
-    distances[t] = -key_value(keys[t]);
+    distances[t] = 0.0f - key_value(keys[t]);  // never -0
     items[t] = key_number(keys[t]);
   }
   for (int64_t t = count; t < k; ++t) {
@@ -616,6 +624,10 @@ inline void compare_block(const VectorLayout& layout, const Filter* filter, int6
   for (int64_t i = 0; i < queries; ++i) cut[i] = INFINITY;
   for (int64_t low = 0; low < total; low += step) {
     const int64_t high = smaller_of(low + step, total);
+    if (filter)  // the first query would wait for each item
+      for (int64_t t = low; t < high; ++t)
+        fetch(layout.vectors + filter->rows[t] * layout.dim,
+              layout.dim * static_cast<int64_t>(sizeof(float)));
     for (int64_t i = 0; i < queries; ++i) {
       const float* query = scratch.rows + i * layout.dim;
       uint64_t* keys = scratch.keys + i * room;
@@ -671,10 +683,16 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
     rerank(layout, plan, query, counts.chosen, scratch, distances, items);
     if (!is_strange(layout, plan, query, distances[0], counts)) return;
     const int64_t read = counts.read, chosen = counts.chosen;
-    const int64_t wanted = wanted_for(plan, true);
-    const int64_t probed = probe_nearest(layout, plan, query, plan.more, counts.probed, scratch);
-    collect(layout, plan, wanted, filter, probed, scratch);
-    counts.last = counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
+    if (are_few(layout, filter)) {
+      list_all(layout, filter, scratch);
+      counts.chosen = counts.found;
+    } else {
+      const int64_t wanted = wanted_for(plan, true);
+      const int64_t probed = probe_nearest(layout, plan, query, plan.more, counts.probed, scratch);
+      collect(layout, plan, wanted, filter, probed, scratch);
+      counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
+    }
+    counts.last = counts.chosen;
     rerank(layout, plan, query, counts.chosen, scratch, distances, items);
     counts.read += read;
     counts.chosen += chosen;

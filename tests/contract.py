@@ -129,6 +129,57 @@ class VectorSmoke:
         whole = case.index.search(case.queries, k=10, filter=mask, **case.everything())
         case.check_exact(whole, 10, mask)
 
+    def test_range_search_is_brute_force(self, case: Case) -> None:
+        exact = exact_distances(case.queries, case.X, case.metric)
+        radius = float(np.median(case.true_distances(30)[:, -1]))
+        margin = 1e-3 * abs(radius)  # float32 may take either side
+        turned, limit = nearness(exact, case.metric), nearness(np.float64(radius), case.metric)
+        found = case.index.search_range(case.queries, radius, exact=True)
+        assert found.lims.shape == (len(case.queries) + 1,)
+        assert (found.counts >= (turned < limit - margin).sum(axis=1)).all()
+        assert (found.counts <= (turned < limit + margin).sum(axis=1)).all()
+        row_of = {int(id): row for row, id in enumerate(case.ids)}
+        rows = [row_of[int(id)] for id in found.ids]
+        query = np.repeat(np.arange(len(case.queries)), found.counts)
+        close(found.distances, exact[query, rows])
+        assert len({*zip(query, rows, strict=True)}) == len(rows)
+        for part in found.split():
+            assert (np.diff(nearness(part.distances, case.metric)) >= 0).all()
+        usual = case.index.search_range(case.queries, radius)
+        assert (usual.counts <= found.counts).all()
+        if case.index.defaults.points:  # parameters for every k
+            assert usual.counts.sum() >= 0.8 * found.counts.sum()
+
+    def test_each_query_may_have_a_filter(self, case: Case) -> None:
+        some, mask = case.ids[::3], np.arange(len(case.X)) % 2 == 0
+        filters = [None, some, Deny(some), set(some.tolist()), mask, Deny(mask), range(10**7)]
+        found = case.index.search(case.queries[:7], k=5, filter=filters)
+        for query, filter in enumerate(filters):
+            alone = case.index.search(case.queries[query], k=5, filter=filter)
+            np.testing.assert_array_equal(found.ids[query], alone.ids)
+            np.testing.assert_array_equal(found.distances[query], alone.distances)
+
+    def test_items_and_their_sizes(self, case: Case) -> None:
+        index = case.index
+        assert (index.ntotal, index.dim) == case.X.shape
+        assert index.dtype == np.float32
+        stored = case.X
+        if case.metric == "cosine":
+            stored = stored / np.linalg.norm(stored, axis=1, keepdims=True)
+        close(index.vector(case.ids), stored)
+        close(index.vector(int(case.ids[3])), stored[3])
+        with pytest.raises(irli.InvalidParameter, match=f"Got {2**62}, which it does not have"):
+            index.vector([case.ids[0], 2**62])
+
+    def test_settings_are_cloned(self, case: Case) -> None:
+        index = case.index
+        copied = type(index)(**index.get_params())
+        assert copied.get_params() == index.get_params()
+        assert copied.metric == index.metric
+        assert "not fitted" in repr(copied)
+        assert "not fitted" in copied._repr_html_()
+        assert case.metric in index._repr_html_()
+
     def test_explain_names_what_search_finds(self, case: Case) -> None:
         found = case.index.search(case.queries, k=6)
         told = case.index.explain(case.queries, k=6)

@@ -69,12 +69,12 @@ class Edit(NamedTuple):
     seed: int
 
     def __call__(self, array: Array) -> Array:
-        return _EDITS[self.kind](array, np.random.default_rng(self.seed))
+        return EDITS[self.kind](array, np.random.default_rng(self.seed))
 
 
 def edits() -> st.SearchStrategy[Edit]:
     """Draw an edit."""
-    return st.builds(Edit, st.sampled_from(sorted(_EDITS)), st.integers(0, 2**32 - 1))
+    return st.builds(Edit, st.sampled_from(sorted(EDITS)), st.integers(0, 2**32 - 1))
 
 
 def _set_entries(array: Array, rng: np.random.Generator) -> Array:
@@ -120,7 +120,7 @@ def _convert(array: Array, rng: np.random.Generator) -> Array:
         return array.astype(rng.choice(DTYPES))
 
 
-_EDITS = {
+EDITS = {
     "entries": _set_entries,
     "near": _set_near,
     "cut": _cut,

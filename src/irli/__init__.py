@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     )
     from irli.labels.index import LabelIndex, Prediction
     from irli.loading import load
-    from irli.vectors.index import SearchResult, VectorIndex
+    from irli.vectors.index import VectorIndex
     from irli.vectors.parameters import SearchParameters
+    from irli.vectors.results import RangeResult, SearchResult
     from irli.versions import show_versions
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ __all__ = [
     "MissingDependency",
     "NotFitted",
     "Prediction",
+    "RangeResult",
     "Recipe",
     "SearchParameters",
     "SearchResult",
@@ -68,9 +70,10 @@ _HOME = {
     "Deny": "irli.base.ids",
     "LabelIndex": "irli.labels.index",
     "Prediction": "irli.labels.index",
+    "RangeResult": "irli.vectors.results",
     "Recipe": "irli.base.recipe",
     "SearchParameters": "irli.vectors.parameters",
-    "SearchResult": "irli.vectors.index",
+    "SearchResult": "irli.vectors.results",
     "VectorIndex": "irli.vectors.index",
     "load": "irli.loading",
     "recipe": "irli.base.recipe",

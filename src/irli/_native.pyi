@@ -26,6 +26,7 @@ class SearchPlan:
         score: int,
         by_score: float = ...,
         exact: bool = ...,
+        fill: bool = ...,
         thresholds: list[float] = ...,
         centroids: list[float] = ...,
         start: float = ...,

@@ -28,7 +28,8 @@ def load(
     mmap : bool
         Map the array files instead of reading them into memory.
     verify : bool
-        Compare the checksum of every file. If False, only sizes and headers are checked.
+        Compare the checksum of every file, which reads them all. All other checks are always made:
+        sizes and headers, and that no number in an array leads outside of another one.
     """
     folder = read_folder(path, mmap=mmap, verify=verify)
     # Only what this kind of index needs is imported.

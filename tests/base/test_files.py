@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from irli.base.files import TEMPORARY, lock_file, sync_directory, write_atomically
+from irli.base.files import TEMPORARY, claim_folder, lock_file, sync_directory, write_atomically
+from irli.errors import InvalidParameter
 
 
 class Interrupted(BaseException):
@@ -204,3 +205,29 @@ print(irli.VectorIndex("l2"))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("VectorIndex(")
+
+
+def test_a_claim_is_refused_to_others_and_leaves_nothing(tmp_path: Path) -> None:
+    with claim_folder(tmp_path, ".claim", "it is in use"):
+        refused = pytest.raises(InvalidParameter, match="it is in use")
+        with refused, claim_folder(tmp_path, ".claim", "it is in use"):
+            pass
+        with claim_folder(tmp_path, ".another", "it is in use"):
+            pass
+        assert [path.name for path in tmp_path.iterdir()] == [".claim"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path / ".claim")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(InvalidParameter), claim_folder(tmp_path, ".claim", "it is in use"):
+            pass
+        other.kill()
+        other.wait()
+    with claim_folder(tmp_path, ".claim", "it is in use"):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -129,7 +129,7 @@ def test_arrays_are_mapped_read_only(index: Path) -> None:
 
 
 def test_the_format_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_module, "_package_version", lambda: "0.1.0")
+    monkeypatch.setattr(folder_module, "package_version", lambda: "0.1.0")
     write_folder(
         tmp_path,
         Folder(

@@ -39,11 +39,11 @@ COMMANDS = {
         "scale",
     ],
     "labels": ["compare", "mach", "large"],
-    "cluster": ["large", "overhead", "failures", "plan", "labels"],
+    "cluster": ["large", "overhead", "failures", "replicas", "plan", "labels"],
     "paper": ["rounds", "loads", "votes"],
     "start": ["first-answer", "call"],
 }
-ON_RAY = ["large", "overhead", "failures"]
+ON_RAY = ["large", "overhead", "failures", "replicas"]
 
 Runner = Callable[..., str]
 
@@ -216,6 +216,8 @@ def test_commands_on_ray(results: Path) -> None:
     found = json.loads((results / "cluster" / "failures.json").read_text())
     assert (found["same_bytes"], found["wrong"], found["recovered"]) == (True, 0, True)
     assert json.loads((results / "cluster" / "overhead.json").read_text())["rows"]
+    found = json.loads((results / "cluster" / "replicas.json").read_text())
+    assert (found["killed"]["failed"], found["folder"]["right"]) == (0, True)
 
 
 def test_plan(run: Runner) -> None:

@@ -11,6 +11,7 @@ from contract import same
 from planted import clusters
 
 import irli
+from irli.cli.console import keep_checkpoint
 from irli.cluster import ShardedIndex
 
 QUICK = ("--set", "epochs=1", "--set", "epoch_size=256", "--threads", "1", "--quiet")
@@ -69,6 +70,9 @@ def test_a_part_of_a_file(run: Runner, data: Path, tmp_path: Path) -> None:
 def test_refusals(run: Runner, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     refused(run("build", data, out, "--shards", 121, *QUICK), "'shards'", "120 items")
+    zero = run("build", data, out, "--shards", 0, *QUICK)
+    assert zero.code == 2
+    assert "--shards" in zero.err
     refused(run("build", data, out, "--ray", "nowhere", *QUICK), "'ray' parameter")
     refused(run("build", data, out, "--shards", 2, "--workers", 2, *QUICK), "'workers'")
     near = tmp_path / "near.npy"
@@ -78,6 +82,14 @@ def test_refusals(run: Runner, data: Path, tmp_path: Path) -> None:
         refused(ran, "--neighbors", "--shards or --ray", "near.npy")
     assert not out.exists()
     assert not Path(f"{out}.partial").exists()
+
+
+def test_two_commands_cannot_build_one_index(run: Runner, data: Path, tmp_path: Path) -> None:
+    with keep_checkpoint(tmp_path / "index"):
+        refused(run("build", data, tmp_path / "index", *QUICK), "another command", "Wait until")
+        assert run("build", data, tmp_path / "other", *QUICK).code == 0
+    assert run("build", data, tmp_path / "index", *QUICK).code == 0
+    assert not Path(f"{tmp_path / 'index'}.partial").exists()
 
 
 LABEL_SHARDS = Path(__file__).parents[1] / "data" / "format-1" / "label-shards"

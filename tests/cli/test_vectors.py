@@ -415,3 +415,25 @@ def test_info_verifies(run: Runner, index: Path, tmp_path: Path) -> None:
     refused(run("info", copy), "damaged")
     assert run("info", copy, "--no-verify").code == 0
     refused(run("info", tmp_path / "nowhere"), "no index")
+
+
+def test_ids_may_be_strings(run: Runner, files: Files, tmp_path: Path) -> None:
+    words = np.array([f"item {row}" for row in range(len(read_vectors(files.base)))])
+    np.save(tmp_path / "ids.npy", words)
+    np.save(tmp_path / "some.npy", words[:2])
+    index = tmp_path / "index"
+    options = ["--ids", tmp_path / "ids.npy", "--recipe", "exact"]
+    assert run("build", files.base, index, *options).code == 0
+    right = irli.load(index).search(read_vectors(files.queries), 3)
+    assert run("search", index, files.queries, "-k", 3, "--json").json["ids"] == right.ids.tolist()
+    assert f"{right.ids[0, 0]} (" in run("search", index, files.queries, "-k", 3).out
+    few = ["--filter", tmp_path / "some.npy", "-k", 3]
+    said = run("search", index, files.queries, *few, "--json").json
+    assert {id for line in said["ids"] for id in line} == {"item 0", "item 1", None}
+    assert run("search", index, files.queries, *few, "--out", tmp_path / "x.npz").code == 0
+    with np.load(tmp_path / "x.npz") as saved:  # without pickle
+        assert sorted(saved["ids"][0].tolist()) == ["", "item 0", "item 1"]
+    out = tmp_path / "x.ivecs"
+    refused(run("search", index, files.queries, "--out", out), "must be .npz if ids are strings")
+    said = run("eval", index, "--queries-file", files.queries, "-k", 3, "--json").json
+    assert said["results"][0]["recall"] == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from irli.cluster import ShardedIndex
 from irli.cluster import build as building
 from irli.cluster.vector_job import VectorJob, make_vector_job, split_rows
 from irli.cluster.workdir import clear, is_complete, mark_complete, store, store_sparse
-from irli.errors import FormatError
+from irli.errors import FormatError, InvalidParameter
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
 from irli.vectors.problem import _QUERY_WEIGHT
@@ -238,3 +239,42 @@ def test_another_recipe_or_data_is_another_build(
         X + 1, threads=1, checkpoint=tmp_path
     )
     assert len(counted.calls) == 8
+
+
+def test_two_builds_cannot_use_one_folder(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def build_again(done: int, total: int, what: str) -> None:
+        with pytest.raises(InvalidParameter, match="Another build is running") as error:
+            built(tmp_path, seed=1)
+        refused.append(str(error.value))
+
+    recipe = quick(repetitions=2)
+    index = ShardedIndex(recipe=recipe, shards=2)
+    index.fit(X, threads=1, checkpoint=tmp_path, progress=build_again)
+    assert refused
+    same(index.search(X, k=5, probes=2), built(tmp_path / "other").search(X, k=5, probes=2))
+
+
+def test_a_build_without_room_is_refused_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    needed = 2 * X.nbytes + X.nbytes // 2
+
+    def leave(free: int) -> None:
+        usage = shutil.disk_usage(tmp_path)._replace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+
+    leave(needed - 1)
+    with pytest.raises(InvalidParameter, match=r"'checkpoint'.*has 0\.0 MB left.*TMPDIR"):
+        built(tmp_path)
+    assert not list(tmp_path.iterdir())
+    np.save(tmp_path / "x.npy", X)  # files are not copied
+    leave(needed - X.nbytes)
+    ShardedIndex(recipe=quick(), shards=2).fit(tmp_path / "x.npy", threads=1)
+    leave(needed)
+    with caplog.at_level("INFO", logger="irli"):
+        built(tmp_path / "build")
+    assert f"0.0 MB more in {tmp_path / 'build'}" in caplog.text
+    leave(0)
+    built(tmp_path / "build")  # all is there

@@ -38,6 +38,7 @@ def test_what_is_not_damaged_opens(name: str, tmp_path: Path) -> None:
     [
         ("shards", "tuning_queries", lambda a: a.astype(np.float64), "tuning_queries"),
         ("shards", "tuning_queries", np.ravel, "tuning_queries"),
+        ("shards", "tuning_queries", put((0, 0), np.inf), "tuning_queries"),
         ("label-shards", "labels", lambda a: a.astype(np.int32), "labels"),
         ("label-shards", "labels", put(0, -1), "labels"),
         ("label-shards", "labels", put(0, 9), "labels"),

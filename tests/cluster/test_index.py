@@ -89,9 +89,11 @@ def test_answers_are_the_merge_of_local_ones(metric: str) -> None:
 
 
 def test_the_methods_take_what_a_local_index_takes() -> None:
-    more = {"search": {"deadline", "partial"}, "load": {"ray", "replicas"}}
+    late = {"deadline", "partial"}
+    more = {"search": late, "search_range": late, "load": {"ray", "replicas"}}
     fewer = {"fit": {"neighbors"}}  # of a whole whose neighbours are known, shards know little
-    names = ("fit", "search", "explain", "tune", "save", "load", "loads", "stats")
+    names = ("fit", "search", "search_range", "vector", "explain", "tune", "save", "load")
+    names += ("loads", "stats")
     for name in names:
         local, sharded = (
             {
@@ -159,11 +161,9 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="irli"):
         ShardedIndex(recipe=quick(), shards=2).fit(X, threads=1)
     said = [record.getMessage().split(":")[0] for record in caplog.records]
-    assert [name for name in said if name != "tuned"] == 2 * [
-        "problem",
-        "repetition 1, epoch 1",
-        "assembled",
-    ]
+    phases = ["problem", "repetition 1, epoch 1", "mended", "assembled"]
+    kept = [name for name in said if name not in ("tuned", "tune")]  # and warnings of tuning
+    assert kept == ["space", *phases, *phases]
     assert said[-1] == "tuned"
 
 

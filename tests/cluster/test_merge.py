@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irli.cluster.merge import merge
-from irli.vectors.index import SearchResult
+from irli.vectors.results import SearchResult
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +19,16 @@ from contract import same
 from folders import read_files
 from planted import clusters
 
-from irli.cluster import ShardedIndex
+from irli.cluster import ShardedIndex, ray_shards
 from irli.cluster.ray_client import connect
-from irli.errors import ClusterError, DeadlineExceeded, DimensionMismatch, InvalidParameter
+from irli.cluster.ray_shards import RayShards
+from irli.errors import (
+    ClusterError,
+    DeadlineExceeded,
+    DimensionMismatch,
+    InvalidParameter,
+    ShardUnavailable,
+)
 
 pytestmark = pytest.mark.usefixtures("on_ray")
 
@@ -41,6 +50,12 @@ def served(local: tuple[ShardedIndex, Path]) -> Iterator[ShardedIndex]:
     index = ShardedIndex.load(local[1].parent / "saved", ray="auto")
     yield index
     index.close()
+
+
+def serving(index: ShardedIndex) -> RayShards:
+    found = index._fitted()._serving
+    assert isinstance(found, RayShards)
+    return found
 
 
 def workers(*names: str) -> list[psutil.Process]:
@@ -109,17 +124,94 @@ def test_no_call_outlives_its_deadline(served: ShardedIndex) -> None:
     assert served.search(X, k=3, deadline=120).missing == ()
 
 
-def test_replicas_take_over(local: tuple[ShardedIndex, Path]) -> None:
-    index = ShardedIndex.load(local[1].parent / "saved", ray="auto", replicas=2)
-    one, other = index._fitted()._serving.actors[0]  # type: ignore[union-attr]
+def test_a_stopped_actor_is_not_waited_for(
+    local: tuple[ShardedIndex, Path], served: ShardedIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_shards, "_PATIENCE", 0.5)
+    stopped = psutil.Process(served._fitted().ask("process").values[0])
+    stopped.suspend()
+    try:
+        with pytest.raises(ShardUnavailable, match=r"0 of 2 .* does not answer"):
+            served.search(X)
+        for _ in range(20):  # it is known to be down: each call would wait for minutes
+            assert served.search(X, deadline=300, partial=True).missing == (0,)
+        with pytest.raises(ShardUnavailable):
+            served.search(X, deadline=0.1)
+    finally:
+        stopped.resume()
+    same(served.search(X, k=4, probes=2, deadline=120), local[0].search(X, k=4, probes=2))
+
+
+def test_replicas_take_over(
+    local: tuple[ShardedIndex, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ray = pytest.importorskip("ray")
-    assert ray.get(one.process.remote()) != ray.get(other.process.remote())
-    ray.kill(one)  # for good
-    for _ in range(4):  # whoever's turn it is
-        found = index.search(X, k=4, probes=2, partial=True)
-        assert found.missing == ()
-        same(found, local[0].search(X, k=4, probes=2))
+    right = local[0].search(X, k=4, probes=2)
+    index = ShardedIndex.load(local[1].parent / "saved", ray="auto", replicas=2)
+    one, other = serving(index).replicas[0]
+    processes = ray.get([each.actor.call.remote("process") for each in (one, other)])
+    assert len(set(processes)) == 2
+    stopped = psutil.Process(processes[0])
+    stopped.suspend()
+    for _ in range(6):  # whoever's turn it is
+        same(index.search(X, k=4, probes=2, deadline=60), right)
+    stopped.kill()
+    for _ in range(6):
+        same(index.search(X, k=4, probes=2, partial=True, deadline=60), right)
+    # Ray does not restart actors that were killed in this way. They are replaced.
+    monkeypatch.setattr(ray_shards, "_REVIVAL", 0.0)
+    ray.kill(one.actor)
+    ray.kill(other.actor)
+    same(index.search(X, k=4, probes=2, deadline=120), right)
     index.close()
+
+
+def test_a_shard_comes_back_with_its_folder(
+    local: tuple[ShardedIndex, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(local[1].parent / "saved", tmp_path / "index")
+    index = ShardedIndex.load(tmp_path / "index", ray="auto")
+    first, second = sorted((tmp_path / "index").glob("shard-*"))
+    second.rename(tmp_path / "away")
+    os.kill(index._fitted().ask("process").values[1], signal.SIGKILL)
+    with pytest.raises(ShardUnavailable, match=r"1 of 2 .*Shard 1: .*no index"):
+        search_until_open(index, 60)
+    found = index.search(X, k=4, probes=2, deadline=120, partial=True)
+    assert found.missing == (1,)
+    shutil.copytree(first, second)
+    with pytest.raises(ShardUnavailable, match="has been replaced"):
+        index.search(X, deadline=5)  # another shard in its place is not served
+    shutil.rmtree(second)
+    (tmp_path / "away").rename(second)
+    same(index.search(X, k=4, probes=2, deadline=120), local[0].search(X, k=4, probes=2))
+    index.close()
+
+
+def search_until_open(index: ShardedIndex, seconds: float) -> None:
+    """Search until the actor of a killed process has started again, and its error is known."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            index.search(X, deadline=1)
+        except ShardUnavailable as error:
+            if "no index" in str(error) or time.monotonic() > end:
+                raise
+
+
+def test_a_large_request_is_stored_once(
+    local: tuple[ShardedIndex, Path], served: ShardedIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = serving(served)
+    small = calls._pack("search", [(X, 4), (X, 4)])
+    assert small[0] == small[1]
+    assert all(isinstance(part, bytes) for part in small[0][1])
+    monkeypatch.setattr(ray_shards, "_PACKED", 100)
+    large = calls._pack("search", [(X, 4), (X, 4)])
+    assert large[0][1][1] is large[1][1][1]  # the reference
+    same(served.search(X, k=4, probes=2), local[0].search(X, k=4, probes=2))
+    monkeypatch.undo()
+    monkeypatch.setattr(ray_shards, "_PIECE", 100)
+    same(served.search(X, k=4, probes=2), local[0].search(X, k=4, probes=2))
 
 
 def test_errors_arrive_as_they_were_raised(served: ShardedIndex, tmp_path: Path) -> None:
@@ -150,3 +242,21 @@ def test_usage_reports_are_off_unless_somebody_wants_them(monkeypatch: pytest.Mo
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     connect("auto")
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
+
+
+def test_a_missing_token_is_named(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    address = ray.get_runtime_context().gcs_address
+    program = f"from irli.cluster.ray_client import connect; connect({address!r})"
+    without = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    for mode in ({}, {"RAY_AUTH_MODE": "token"}):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=without | mode | {"HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "ClusterError" in done.stderr
+        assert "wants a token" in done.stderr

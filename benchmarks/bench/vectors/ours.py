@@ -66,17 +66,21 @@ class Irli(Method):
 
 
 class FilteredIrli(Irli):
-    """The index as `fit` left it, with a boolean array as the filter."""
+    """The index as `fit` left it, with a boolean array or with ids as the filter."""
 
     def restrict(self, allowed: np.ndarray) -> None:
         """Search only among the allowed items (N,)."""
-        self._allowed = allowed
+        self._forms = {"mask": allowed, "ids": np.flatnonzero(allowed)}
 
     def sweep(self) -> Iterator[list[Setting]]:
-        yield [{}]
+        for form in ("mask", "ids"):
+            yield [{"filter": form}]
+
+    def begin(self, setting: Setting, threads: int) -> None:
+        self._filter = self._forms[setting["filter"]]
 
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
-        return self.index.search(queries, k, filter=self._allowed, threads=1).ids
+        return self.index.search(queries, k, filter=self._filter, threads=1).ids
 
     def single(self, query: np.ndarray, k: int) -> np.ndarray:
-        return self.index.search(query, k, filter=self._allowed, threads=1).ids
+        return self.index.search(query, k, filter=self._filter, threads=1).ids

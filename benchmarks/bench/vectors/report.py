@@ -143,14 +143,16 @@ def _tabulate_defaults(
     peers = [name for name in peers if not name.startswith("irli")]
     rows = []
     for (data, queries, threads), methods in groups.items():
-        for point in _join_points(methods.get("irli", []), mode, clock, "default"):
+        ours = [run for name in methods if name.startswith("irli") for run in methods[name]]
+        for point in _join_points(ours, mode, clock, "default"):
+            taught = ", sample queries" if point["build"].get("sample_queries") else ""
             speeds = [
                 at(_join_points(methods.get(name, []), mode, clock), point["recall"], "qps")
                 for name in peers
             ]
             rows.append(
                 [
-                    f"{data}, {queries}, {threads} thread(s)",
+                    f"{data}, {queries}{taught}, {threads} thread(s)",
                     f"{point['recall']:.3f}",
                     format_rate(point["qps"]),
                     *(

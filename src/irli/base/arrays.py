@@ -94,6 +94,34 @@ def check_buckets(
     check_offsets("offsets", offsets, len(items))
 
 
+def check_finite(name: str, array: NDArray[Any]) -> None:
+    """Raise if an array holds NaN or infinity.
+
+    Examples
+    --------
+    >>> check_finite("tuning_queries", np.array([1.0, np.nan]))
+    Traceback (most recent call last):
+    irli.errors.FormatError: The array 'tuning_queries' of the index must hold finite numbers. Got
+    nan instead. Restore the folder from a copy, or build the index again.
+    """
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise array_error(name, "hold finite numbers", str(array[~finite][0]))
+
+
+def check_history(history: Any) -> list[dict[str, Any]]:
+    """Return a history that was read. Raise unless it is a list of objects.
+
+    Examples
+    --------
+    >>> check_history([{"recall": 0.9}])
+    [{'recall': 0.9}]
+    """
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        raise damage_error("field 'history'", "be a list of objects", type(history).__name__)
+    return history
+
+
 def array_error(name: str, must: str, got: str) -> FormatError:
     """Return the error that an array of an index is not what it must be."""
     return damage_error(f"array '{name}'", must, got)

@@ -133,8 +133,8 @@ def as_ids(ids: Any, n: int) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
         raise InvalidParameter(
-            "The 'ids' parameter must hold integers that fit into 64 bits. "
-            f"Got dtype {array.dtype} instead. Keep other names in a list and pass its positions."
+            "The 'ids' parameter must hold integers that fit into 64 bits, or strings. "
+            f"Got dtype {array.dtype} instead. Convert all ids with int or str."
         )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
         row = int(array.argmax())

@@ -1,14 +1,20 @@
-"""Atomic file writes, file locks, and syncing a directory to disk."""
+"""Atomic file writes, file locks, opening regular files, and syncing a directory to disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
+from irli.errors import InvalidParameter
+
+LONGEST_LINE = 64 << 20  # bytes; more is no text, or a file made to fill the memory
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
 
@@ -42,6 +48,25 @@ def write_atomically(folder: Path, name: str | Callable[[], str]) -> Iterator[IO
         raise
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file to read, or a link to one. Raise FileNotFoundError for anything else.
+
+    Opening a pipe may wait for ever, and a device may never end.
+    """
+
+    def open_and_check(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # still the file that was looked at
+            return descriptor
+        os.close(descriptor)
+        raise refusal
+
+    refusal = FileNotFoundError(errno.ENOENT, "There is no regular file", str(path))
+    if not path.is_file():
+        raise refusal
+    return open(path, "rb", opener=open_and_check)
+
+
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file. The lock ends with the process that holds it."""
@@ -49,6 +74,46 @@ def lock_file(path: Path) -> Iterator[None]:
 
     with FileLock(path):
         yield
+
+
+@contextmanager
+def claim_folder(folder: Path, name: str, in_use: str) -> Iterator[None]:
+    """Hold a folder for one user of it, or raise `InvalidParameter` with the text `in_use`.
+
+    The claim ends with the process that holds it. Its file is removed, so that the folder can be.
+
+    Parameters
+    ----------
+    name : str
+        The name of the file in the folder that is locked.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with claim_folder(Path(folder), ".lock", "in use"):
+    ...         [path.name for path in Path(folder).iterdir()]
+    ...     list(Path(folder).iterdir())
+    ['.lock']
+    []
+    """
+    from filelock import FileLock, Timeout
+
+    path = folder / name
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+        while not path.exists():  # its last holder removed the file after we had opened it
+            lock.release()
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise InvalidParameter(in_use) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes it when the lock is released
+            path.unlink()
+        lock.release()
 
 
 def sync_directory(path: Path) -> None:

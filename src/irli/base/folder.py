@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from irli.base.files import TEMPORARY, lock_file, sync_directory, write_atomically
+from irli.base.files import TEMPORARY, lock_file, open_regular, sync_directory, write_atomically
 from irli.base.memory import empty_at_line, release_pages
 from irli.base.types import StrPath
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
@@ -67,6 +67,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{8}\.(npy|safetensors)")
 _DTYPE = re.compile(r"\|[biu]1|<[iuf][248]")
 _CHUNK = 16 << 20
+_MOST_MANIFEST = 64 << 20  # bytes; a manifest has some kilobytes
+_MOST_AXES = 8
+_MOST_NUMBERS = 1 << 60  # of an array, where an axis of length 0 counts as 1
 # Attempts to open all files. One fails only if a save finishes between two of the opens.
 _ATTEMPTS = 20
 
@@ -104,7 +107,7 @@ def write_folder(path: StrPath, folder: Folder) -> None:
     root = Path(path)
     _check_folder(folder)
     claim(root)
-    header = {"format": FORMAT, "version": VERSION, "irli": _package_version()}
+    header = {"format": FORMAT, "version": VERSION, "irli": package_version()}
     with lock_file(root / LOCK):
         try:
             files = _write_files(root, folder)
@@ -186,7 +189,7 @@ def reading() -> Iterator[None]:
         yield
     except FormatError:
         raise
-    except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
         raise FormatError(
             f"The index folder lacks or misstates something that its version needs: {error}. "
             "Build the index again, or open it with the version of irli that wrote it."
@@ -209,11 +212,15 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
     if not root.is_dir():
         raise FormatError(f"{root} is a file, but an index is a folder. Pass the folder's path.")
     try:
-        text = (root / MANIFEST).read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
+        with open_regular(root / MANIFEST) as file:
+            size = os.fstat(file.fileno()).st_size
+            text = file.read(min(size, _MOST_MANIFEST))
+    except FileNotFoundError:
         raise FormatError(
             f"{root} is not an index folder: it has no {MANIFEST}. Pass the path given to save()."
         ) from None
+    if size > _MOST_MANIFEST:
+        raise _damage_error(root, f"{MANIFEST} has more than {_MOST_MANIFEST} bytes")
     try:
         manifest: dict[str, Any] = json.loads(text)
         sealed = _seal(manifest) if isinstance(manifest, dict) else None
@@ -243,7 +250,8 @@ def _damage_error(root: Path, what: str) -> FormatError:
     )
 
 
-def _package_version() -> str:
+def package_version() -> str:
+    """Return the version of irli that is installed."""
     from importlib import metadata
 
     try:
@@ -277,7 +285,8 @@ def _is_well_formed_entry(name: str, entry: Any) -> bool:
 def _is_well_formed_array(entry: Any) -> bool:
     match entry:
         case {"dtype": str() as dtype, "shape": list() as shape} if _DTYPE.fullmatch(dtype):
-            return all(type(length) is int and length >= 0 for length in shape)
+            if len(shape) <= _MOST_AXES and all(type(n) is int and n >= 0 for n in shape):
+                return bool(math.prod(max(n, 1) for n in shape) <= _MOST_NUMBERS)
     return False
 
 
@@ -377,7 +386,7 @@ def _is_unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> b
         digest.update(chunk)
     if digest.hexdigest() != entry.get("sha256"):
         return False
-    with suppress(FileNotFoundError), open(root / entry["file"], "rb") as file:
+    with suppress(FileNotFoundError), open_regular(root / entry["file"]) as file:
         return hashlib.file_digest(file, "sha256").digest() == digest.digest()
     return False
 
@@ -418,12 +427,12 @@ def _open_files(root: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str,
         manifest = read_manifest(root)
         try:
             return manifest, {
-                name: stack.enter_context((root / entry["file"]).open("rb"))
+                name: stack.enter_context(open_regular(root / entry["file"]))
                 for name, entry in manifest["files"].items()
             }
-        except (FileNotFoundError, IsADirectoryError) as error:
+        except FileNotFoundError as error:
             missing = Path(error.filename).name
-    raise _damage_error(root, f"{missing} is missing")
+    raise _damage_error(root, f"{missing} is missing, or is not a regular file")
 
 
 def _check_content(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> None:
@@ -455,7 +464,9 @@ def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, mmap: boo
     if mmap:
         return np.memmap(file, dtype=dtype, mode="r", offset=len(header), shape=shape)
     array = empty_at_line(shape, dtype)
-    file.readinto(array.reshape(-1).view(np.uint8).data)
+    # A file that was cut since its size was compared would leave memory that is not its own.
+    if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
+        raise _damage_error(root, f"{entry['file']} was cut while it was read")
     return array
 
 

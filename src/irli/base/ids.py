@@ -1,7 +1,8 @@
-"""The ids of items: converting rows to ids and back, and filters by id (`Deny`)."""
+"""The ids of items: integers or strings, converting rows to ids and back, and filters by id."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_array
+from irli.base.checks import as_array, as_ids
+from irli.base.strings import Strings
 from irli.errors import InvalidParameter
 
 
 @dataclass(frozen=True)
 class Deny:
-    """A filter that allows every item except those with these ids.
+    """A filter that allows every item except those that another filter allows: mostly ids.
 
     Examples
     --------
@@ -45,9 +47,14 @@ class Ids:
     array([1])
     """
 
+    strings: Strings | None = None
+
     def __init__(self, values: NDArray[np.int64]) -> None:
         self.values = values.view()
         self.values.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ids, (self.values,)  # a pickle would forget that nobody may write
 
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:
@@ -58,7 +65,21 @@ class Ids:
     def __len__(self) -> int:
         return len(self.values)
 
-    def names(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def __contains__(self, id: object) -> bool:
+        if not isinstance(id, int | np.integer) or not -(2**63) <= id < 2**63:
+            return False
+        return len(self.rows([int(id)])) > 0
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the ids."""
+        return self.values.nbytes
+
+    def all(self) -> NDArray[Any]:
+        """Return the ids of all items (N,)."""
+        return self.values
+
+    def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the ids of item rows; -1 stays -1."""
         if self._order is None:
             return rows
@@ -66,20 +87,28 @@ class Ids:
 
     def rows(self, ids: Any) -> NDArray[np.int64]:
         """Return the rows of `ids`. Ids that the index does not have are left out."""
-        wanted = as_array(ids, "filter")
+        rows = self._find(ids, "filter")
+        return rows[rows >= 0]
+
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Return the rows of ids (n,), or -1 where the index does not have them."""
+        return self._find(ids, "ids")
+
+    def _find(self, ids: Any, parameter: str) -> NDArray[np.int64]:
+        wanted = as_array(ids, parameter)
         if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+            forms = ", a boolean array, or irli.Deny(ids)" if parameter == "filter" else ""
             raise InvalidParameter(
-                "The 'filter' parameter must be a 1-D integer array of ids, a boolean array, or "
-                f"irli.Deny(ids). Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
+                f"The '{parameter}' parameter must be a 1-D integer array of ids{forms}. "
+                f"Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
                 "Pass the ids that the items were fitted with."
             )
         wanted = wanted.astype(np.int64)
         if self._order is None:
-            return wanted[(wanted >= 0) & (wanted < len(self))]
+            return np.where((wanted >= 0) & (wanted < len(self)), wanted, -1)
         place = np.searchsorted(self.values, wanted, sorter=self._order)
         rows: NDArray[np.int64] = self._order[np.minimum(place, len(self) - 1)]
-        there: NDArray[np.int64] = rows[self.values[rows] == wanted]
-        return there
+        return np.where(self.values[rows] == wanted, rows, -1)
 
     def allowed(self, filter: Any) -> Allowed | None:
         """Return the items that a filter allows, or None without a filter.
@@ -94,13 +123,17 @@ class Ids:
 
     def _make_mask(self, filter: Any) -> NDArray[np.bool_]:
         if isinstance(filter, Deny):
-            mask = np.ones(len(self), dtype=bool)
-            mask[self.rows(filter.ids)] = False
-            return mask
-        values = as_array(filter, "filter")
+            return ~self._make_mask(filter.ids)
+        if callable(filter):
+            return np.fromiter((bool(filter(id)) for id in self._iterate()), bool, len(self))
+        if isinstance(filter, range):
+            return self._is_in_range(filter)
+        given = list(filter) if isinstance(filter, set | frozenset) else filter
+        values = as_array(given, "filter")
         if values.dtype != bool:
             mask = np.zeros(len(self), dtype=bool)
-            mask[self.rows(values)] = True
+            # An array of strings would drop the NULs at their ends.
+            mask[self.rows(given if values.dtype.kind == "U" else values)] = True
             return mask
         if values.shape != (len(self),):
             raise InvalidParameter(
@@ -108,3 +141,212 @@ class Ids:
                 f"one value for each item. Got shape {values.shape} instead. Or pass allowed ids."
             )
         return np.ascontiguousarray(values)
+
+    def _iterate(self) -> Iterable[Any]:
+        return map(int, self.values)
+
+    def _is_in_range(self, ids: range) -> NDArray[np.bool_]:
+        if not ids:
+            return np.zeros(len(self), dtype=bool)
+        low, high = sorted((ids[0], ids[-1]))
+        step = abs(ids.step)
+        rest = self.values % step if step < 2**63 else self.values
+        inside: NDArray[np.bool_] = (self.values >= low) & (self.values <= high)
+        inside &= rest == low % step
+        return inside
+
+
+class TextIds(Ids):
+    """Ids that are strings. Kernels number the items by row.
+
+    Examples
+    --------
+    >>> ids = TextIds(Strings.of(["cat", "dog", "bird"]))
+    >>> ids.names(np.array([2, -1]))
+    array(['bird', None], dtype=object)
+    >>> ids.rows(["dog", "fish"])
+    array([1])
+    """
+
+    strings: Strings
+
+    def __init__(self, strings: Strings) -> None:
+        super().__init__(np.arange(len(strings)))
+        self.strings = strings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextIds, (self.strings,)
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and id in self.strings.places
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + self.strings.nbytes
+
+    def all(self) -> NDArray[Any]:
+        return np.array(list(self.strings), dtype=object)
+
+    def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        named = np.empty(rows.shape, dtype=object)  # of None
+        strings = self.strings
+        for place in np.argwhere(rows >= 0):
+            named[tuple(place)] = strings[rows[tuple(place)]]
+        return named
+
+    def _find(self, ids: Any, parameter: str) -> NDArray[np.int64]:
+        wanted = _as_list(ids, parameter)
+        places = self.strings.places
+        for id in wanted:
+            if not isinstance(id, str):
+                raise InvalidParameter(
+                    f"The '{parameter}' parameter must hold strings, as the ids of this index are. "
+                    f"Got {id!r} instead. Pass the ids that the items were fitted with."
+                )
+        return np.array([places.get(id, -1) for id in wanted], dtype=np.int64)
+
+    def _iterate(self) -> Iterable[Any]:
+        return self.strings
+
+    def _is_in_range(self, ids: range) -> NDArray[np.bool_]:
+        raise InvalidParameter(
+            "The 'filter' parameter must hold strings, as the ids of this index are. "
+            f"Got {ids!r} instead. Pass a boolean array to choose items by row."
+        )
+
+
+def make_ids(ids: Any, count: int) -> Ids:
+    """Return the ids that `fit` was given for `count` items, or their row numbers without any.
+
+    Examples
+    --------
+    >>> make_ids(["x", "y"], 2).all()
+    array(['x', 'y'], dtype=object)
+    >>> make_ids([7, 5], 2).all(), make_ids(None, 2).all()
+    (array([7, 5]), array([0, 1]))
+    """
+    if ids is None:
+        return Ids(np.arange(count))
+    if not are_strings(ids):
+        return Ids(as_ids(ids, count).copy())
+    return encode_ids(ids, count)
+
+
+def are_strings(ids: Any) -> bool:
+    """Whether ids are strings, by the first of them."""
+    if isinstance(ids, list | tuple):
+        return len(ids) > 0 and isinstance(ids[0], str)
+    array = as_array(ids, "ids")
+    plain = array.ndim == 1 and array.size > 0 and array.dtype.kind in "OTU"
+    return plain and isinstance(array[0], str)
+
+
+def _as_list(ids: Any, parameter: str) -> list[Any]:
+    if isinstance(ids, list | tuple):
+        return list(ids)
+    array = as_array(ids, parameter)
+    if array.ndim != 1:
+        raise InvalidParameter(
+            f"The '{parameter}' parameter must be a list or a 1-D array of ids. "
+            f"Got shape {array.shape} instead. Put a single id into a list."
+        )
+    values: list[Any] = array.tolist()
+    return values
+
+
+def encode_ids(given: Any, count: int) -> TextIds:
+    """Return ids that must be `count` distinct strings."""
+    ids = _as_list(given, "ids")
+    must = "The 'ids' parameter must hold"
+    if len(ids) != count:
+        raise InvalidParameter(
+            f"{must} {count} ids, one for each item. Got {len(ids)} instead. "
+            "Pass as many ids as vectors, or none to number them."
+        )
+    first: dict[str, int] = {}
+    for row, id in enumerate(ids):
+        if not isinstance(id, str):
+            raise InvalidParameter(
+                f"{must} strings if its first id is one. Got {id!r} in row {row} instead. "
+                "Convert all ids with str."
+            )
+        if first.setdefault(id, row) != row:
+            raise InvalidParameter(
+                f"{must} no id twice. Got {id!r} in rows {first[id]} and {row}. "
+                "Drop one of them or give it a new id."
+            )
+    try:
+        return TextIds(Strings.of(ids))
+    except UnicodeEncodeError as error:
+        raise InvalidParameter(
+            f"{must} strings that UTF-8 can write. Got {error.object!r} instead: {error.reason}. "
+            "Repair that id."
+        ) from error
+
+
+def is_item(ids: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where the ids that a search returned are those of items, and not padding.
+
+    Examples
+    --------
+    >>> is_item(np.array([3, -1])), is_item(np.array(["a", None]))
+    (array([ True, False]), array([ True, False]))
+    """
+    found: NDArray[np.bool_] = ids != None if ids.dtype == object else ids >= 0  # noqa: E711
+    return found
+
+
+def split_filter(filter: Any) -> list[Any] | None:
+    """Return the filter of each query, or None if `filter` is a single one for all queries.
+
+    A list of filters, and an array with a row for each query, hold one filter for each query.
+
+    Examples
+    --------
+    >>> split_filter([{1, 2}, None, range(3)])
+    [{1, 2}, None, range(0, 3)]
+    >>> split_filter([1, 2]) is None  # ids
+    True
+    """
+    if isinstance(filter, list | tuple):
+        several = len(filter) > 0 and all(_is_filter(one) for one in filter)
+    else:
+        several = getattr(filter, "ndim", 1) == 2
+    return list(filter) if several else None
+
+
+def check_filters(filters: list[Any], queries: int) -> None:
+    """Raise unless there is a filter for each query."""
+    if len(filters) != queries:
+        raise InvalidParameter(
+            f"The 'filter' parameter must hold one filter for each of {queries} queries. "
+            f"Got {len(filters)} filters instead. Pass None for a query without a filter."
+        )
+
+
+def _is_filter(value: Any) -> bool:
+    """Whether a value is a filter, and not an id or a bool."""
+    plain = value is None or isinstance(value, Deny | set | frozenset | range | list | tuple)
+    return plain or callable(value) or np.ndim(value) > 0
+
+
+def as_id_list(ids: Any) -> tuple[Any, bool]:
+    """Return a single id, or several, as a list or an array, and whether it was a single one.
+
+    Examples
+    --------
+    >>> as_id_list("a"), as_id_list([3, 4])
+    ((['a'], True), ([3, 4], False))
+    """
+    single = np.ndim(ids) == 0
+    return ([ids], True) if single else (ids, False)
+
+
+def check_known(ids: Any, known: NDArray[np.bool_]) -> None:
+    """Raise unless all ids are known."""
+    if not known.all():
+        unknown = list(ids)[int(np.argmin(known))]
+        raise InvalidParameter(
+            f"The 'ids' parameter must hold ids of the index. Got {unknown!r}, which it does not "
+            "have. Check with 'id in index', or see index.ids."
+        )

@@ -1,4 +1,4 @@
-"""The base classes of all indexes: truth value, length, settings, and loading from a folder."""
+"""The base classes of all indexes: truth value, settings, copies, pickles, loading a folder."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from abc import ABC, abstractmethod
 from typing import Any, Self, TypeVar
 
 from irli.base.checks import suggest
-from irli.base.folder import Folder, read_folder
+from irli.base.folder import VERSION, Folder, package_version, read_folder
 from irli.base.types import StrPath
-from irli.errors import InvalidParameter, NotFitted
+from irli.errors import IncompatibleVersion, InvalidParameter, NotFitted
 
 I = TypeVar("I", bound="SavedIndex")  # noqa: E741
 
+_MARKS = ("format", "irli")  # of a pickle
+
 
 class Index(ABC):
-    """The base class of every index."""
+    """The base class of every index.
+
+    Pickles carry all arrays. They are for another process of the same version: irli may change
+    its attributes in any release, while folders stay readable.
+    """
 
     def __bool__(self) -> bool:
         return True  # else `if index:` would be False before `fit`, when the length is 0
@@ -22,6 +28,24 @@ class Index(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of items or labels."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"format": VERSION, "irli": package_version(), "attributes": vars(self)}
+
+    def __setstate__(self, state: Any) -> None:
+        made_by = [state.get(name) if isinstance(state, dict) else None for name in _MARKS]
+        if made_by != [VERSION, package_version()]:
+            raise IncompatibleVersion(
+                f"A pickle of an index must be opened by the irli that made it. Got one of irli "
+                f"{made_by[1]}, and this is irli {package_version()}. Keep an index with save(), "
+                "and open it with irli.load."
+            )
+        vars(self).update(state["attributes"])
+
+    def __copy__(self) -> Self:
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
 
 class Configured(Index):
@@ -52,7 +76,11 @@ class Configured(Index):
                 words = list(self._given)
                 advice = suggest(name, words, otherwise=f"It has: {', '.join(words)}.")
                 raise InvalidParameter(f"{type(self).__name__} has no parameter '{name}'. {advice}")
-        self._given = type(self)(**self._given | params)._given  # the constructor checks them
+        changed = type(self)(**self._given | params)  # the constructor checks them
+        if self.__sklearn_is_fitted__():
+            self._given = changed._given
+        else:
+            vars(self).update(vars(changed))
         return self
 
     def __sklearn_tags__(self) -> Any:

@@ -1,9 +1,11 @@
-"""Arrays aligned to cache lines, read-only views, and releasing the pages of mapped files."""
+"""Arrays aligned to cache lines, read-only views, and arrays that are mapped from files."""
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -59,3 +61,53 @@ def release_pages(array: Any) -> None:
     if array is not None and array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
         pages: Any = getattr(array, "_mmap")  # noqa: B009, numpy's stubs do not name it
         pages.madvise(mmap.MADV_DONTNEED)
+
+
+class MappedFile:
+    """A file that vectors are mapped from, to notice that someone has written to it.
+
+    Examples
+    --------
+    >>> MappedFile.of(np.zeros(3)) is None
+    True
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._seen = path, _look_at(path)
+
+    @classmethod
+    def of(cls, array: Any) -> MappedFile | None:
+        """Return the file that an array shares with others, or None if it is not mapped."""
+        if not isinstance(array, np.memmap) or array.filename is None or array.mode == "c":
+            return None
+        return cls(os.fspath(array.filename))
+
+    def warn_if_changed(self) -> None:
+        """Warn once for each change. A file that was removed or replaced stays mapped as it was."""
+        before, now = self._seen, _look_at(self._path)
+        if before is None or now is None or now[0] != before[0]:
+            return
+        self._seen = now
+        if now != before:
+            warnings.warn(
+                f"The file '{self._path}' has changed since fit, and the index reads its vectors "
+                "from there: the buckets are those of the old vectors. Fit again. Next time, save "
+                "and load the index before you change the file, or pass fit a copy: np.array(X).",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a pickle has vectors of its own
+
+    def __deepcopy__(self, memo: Any) -> MappedFile:
+        return self  # a deep copy shares them
+
+
+def _look_at(path: str) -> tuple[tuple[int, int], int, int] | None:
+    """Return which file is at a path, its size and when it was written, or None."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns

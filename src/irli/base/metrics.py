@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from irli.base.checks import check_int
+from irli.base.ids import is_item
 from irli.errors import InvalidParameter
 
 # Pairs of ids compared at a time. This limits the scratch memory to some megabytes.
@@ -19,10 +20,11 @@ def recall(found_ids: ArrayLike, true_ids: ArrayLike, k: int) -> float:
 
     Parameters
     ----------
-    found_ids : int array of shape (n_queries, at least 0)
-        Search results, best first. Padding (-1) is never a hit, and an id counts once.
-    true_ids : int array of shape (n_queries, at least k)
-        Exact answers, best first. Padding (-1) is ignored.
+    found_ids : array of shape (n_queries, at least 0)
+        Search results, best first. Padding (-1, or None among strings) is never a hit, and an id
+        counts once.
+    true_ids : array of shape (n_queries, at least k)
+        Exact answers, best first. Padding is ignored.
 
     Examples
     --------
@@ -30,7 +32,7 @@ def recall(found_ids: ArrayLike, true_ids: ArrayLike, k: int) -> float:
     0.5
     """
     found, true = _check_answers(found_ids, true_ids, k)
-    wanted = true >= 0
+    wanted = is_item(true)
     total = int(wanted.sum())
     if total == 0:
         raise _only_padding_error("true_ids")

@@ -17,6 +17,7 @@ _DISTANCES = 10**11  # exact distances to compute for them, within these bounds
 _REPARTITION_EVERY = 2  # epochs
 _HUGE = 2_000_000  # from this many items on, a re-partition takes longer than the training
 _EXACT_ITEM, _EXACT_NUMBER, _EXACT_MOST = 4.0, 0.08, 200_000.0  # nanoseconds
+_LEAST_ROUNDED = 16  # dimensions; the bytes of fewer cannot tell thousands of buckets apart
 _MOST_ONE_PER_LABEL = 2048  # up to this many labels, one bucket for each label is best
 
 
@@ -222,6 +223,7 @@ class Recipe:
             repartition_every=self.repartition_every
             or (_REPARTITION_EVERY if items < _HUGE else max(1, self.epochs // 2)),
             linear=0 if self.router == "network" else min(self.linear, dim),
+            scoring="full" if self.scoring == "int8" and dim < _LEAST_ROUNDED else self.scoring,
             choices=min(self.choices, buckets),
             buckets_per_item=min(self.buckets_per_item, buckets),
             pieces=0 if self.pieces is None and items < _LEAST_CODED else self.pieces,

@@ -17,6 +17,7 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
+from irli.base.files import claim_folder
 from irli.base.folder import (
     LABEL_SHARDS,
     LABELS,
@@ -27,13 +28,15 @@ from irli.base.folder import (
     read_folder,
     read_manifest,
 )
+from irli.base.ids import is_item
 from irli.base.metrics import recall as recall_at
 from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
-from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchArguments
+from irli.vectors.results import SearchResult
 from irli.vectors.tune_result import TuneResult
 
 _SHOWN = 5  # queries whose results are printed
@@ -202,10 +205,15 @@ def keep_checkpoint(out: Path) -> Iterator[Path]:
     """Yield a checkpoint folder beside `out`, which is removed when the index is saved."""
     folder = Path(f"{out.resolve()}.partial")
     folder.mkdir(parents=True, exist_ok=True)
+    in_use = (
+        f"The index {out} must not be built by another command at the same time, and one is "
+        f"running. It keeps its files in {folder}. Wait until it ends, or name another index."
+    )
     try:
-        yield folder
-        for file in (*folder.glob("repetition-*.npz"), *folder.glob("*.tmp")):
-            file.unlink()
+        with claim_folder(folder, ".irli-command.lock", in_use):
+            yield folder
+            for file in (*folder.glob("repetition-*.npz"), *folder.glob("*.tmp")):
+                file.unlink()
     except KeyboardInterrupt:
         typer.echo("irli: interrupted; the same command resumes the build", err=True)
         raise typer.Exit(130) from None
@@ -277,12 +285,17 @@ def format_parameters(parameters: Values) -> str:
     )
 
 
+def to_plain(ids: NDArray[Any]) -> NDArray[Any]:
+    """Return ids as an array that a file can hold without pickle: no string where there is none."""
+    return ids if ids.dtype != object else np.where(is_item(ids), ids, "").astype(str)
+
+
 def format_results(found: SearchResult) -> str:
     return format_pairs(
         "query",
         [
-            [(i, d) for i, d in zip(ids, distances, strict=True) if i >= 0]
-            for ids, distances in zip(found.ids, found.distances, strict=True)
+            list(zip(ids[:count], distances[:count], strict=True))
+            for distances, ids, count in zip(*found, found.counts, strict=True)
         ],
     )
 

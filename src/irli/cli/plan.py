@@ -25,7 +25,7 @@ def plan_command(
     items: Annotated[float, Option(help="Number of vectors, such as 100e6.")],
     dim: Annotated[int, Option(min=1, help="Dimension of the vectors.")],
     shards: Annotated[
-        int | None, Option(help="Number of shards (P). Default: as memory requires.")
+        int | None, Option(min=1, help="Number of shards (P). Default: as memory requires.")
     ] = None,
     probes: Annotated[
         int | None, Option(min=1, help="Buckets to probe (m). Default: measured.")

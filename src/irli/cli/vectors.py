@@ -14,6 +14,7 @@ from typer import Argument, Option
 import irli
 from irli._native import simd
 from irli.base.checks import as_vectors, check_choice
+from irli.base.ids import is_item
 from irli.base.recipe import AUTO
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
@@ -29,6 +30,7 @@ from irli.cli.console import Index, Json, K, Threads
 from irli.cluster.index import ShardedIndex
 from irli.cluster.label_index import ShardedLabelIndex
 from irli.cluster.workdir import clear
+from irli.errors import InvalidParameter
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchArguments
 
@@ -62,7 +64,9 @@ def build(
     workers: Annotated[int, Option(help="Processes that learn in parallel.")] = 1,
     device: Annotated[str, Option(help="Torch device: cpu or cuda.")] = "cpu",
     limit: Limit = None,
-    shards: Annotated[int | None, Option(help="Number of shards to cut the items into.")] = None,
+    shards: Annotated[
+        int | None, Option(min=1, help="Number of shards to cut the items into.")
+    ] = None,
     ray: Annotated[str | None, Option(help="Ray cluster to build on: auto or an address.")] = None,
     as_json: Json = False,
     quiet: Annotated[bool, Option("--quiet", help="Show no progress bars.")] = False,
@@ -180,12 +184,17 @@ def search(
     if out is None:
         # Padding has an infinite distance, which JSON cannot express.
         distances = found.distances.astype(object)
-        distances[found.ids < 0] = None
+        distances[~is_item(found.ids)] = None
         values |= {"ids": found.ids.tolist(), "distances": distances.tolist()}
         console.print_result(values, console.format_results(found), as_json)
         return
     if out.suffix == ".npz":
-        np.savez(out, distances=found.distances, ids=found.ids)
+        np.savez(out, distances=found.distances, ids=console.to_plain(found.ids))
+    elif found.ids.dtype == object:
+        raise InvalidParameter(
+            f"The extension of --out must be .npz if ids are strings. Got {out} instead. "
+            "A .ivecs file holds only integers."
+        )
     else:
         write_vectors(out, found.ids)
     text = f"{out}: the {k} nearest items of {len(vectors)} queries, found in {seconds:.3f} s"
@@ -219,7 +228,8 @@ def evaluate(
         true_ids = opened.search(vectors, k, exact=True).ids
     else:
         rows = np.asarray(rows[:limit], dtype=np.int64)
-        true_ids = np.where(rows >= 0, opened.ids[np.maximum(rows, 0)], -1)
+        true_ids = opened.ids[np.maximum(rows, 0)]
+        true_ids[rows < 0] = None if true_ids.dtype == object else -1
     results = [console.measure_search(opened, vectors, true_ids, k, chosen) for chosen in sweep]
     values = {"index": str(index), "queries": len(vectors), "k": k, "truth_computed": computed}
     values |= {"threads": thread_count(None), "results": results}

@@ -23,7 +23,7 @@ from irli.cluster.ray_client import connect, unwrap_errors
 from irli.cluster.workdir import is_complete, mark_complete, unmark_complete
 from irli.errors import ClusterError
 from irli.learning import load_runs
-from irli.learning.checkpoint import Checkpoint
+from irli.learning.checkpoint import Checkpoint, claim_checkpoint
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import group_repetitions
@@ -35,16 +35,24 @@ _RETRIES = 5  # of a step whose worker or machine is lost
 
 
 def build(job: Job, ray: str | None, progress: Progress) -> None:
-    """Run all steps of all shards, in this process or on a Ray cluster."""
+    """Run all steps of all shards, in this process or on a Ray cluster.
+
+    Other builds in the same folder are refused meanwhile. They would remove each other's files.
+    """
     load_runs(job.device if ray is None else "cpu")  # the driver needs no GPU
     # Shards may differ: a shard of few labels learns a single repetition.
     groups = [group_repetitions(job.recipe_of(shard)) for shard in range(job.shards)]
-    if ray is not None:
+    with claim_checkpoint(Path(job.folder)):
+        if ray is None:
+            _run_here(job, groups, progress)
+            return
         tasks = _submit(job, groups, connect(ray))
         with unwrap_errors():
             for _ in track(tasks, progress, "shards"):
                 pass
-        return
+
+
+def _run_here(job: Job, groups: list[list[list[int]]], progress: Progress) -> None:
     steps: list[tuple[Any, ...]] = []
     for shard in range(job.shards):
         steps.append((prepare, shard))

@@ -50,8 +50,9 @@ from irli.learning.sizes import (
 from irli.vectors.assemble import assemble
 from irli.vectors.contents import pack_vectors
 from irli.vectors.held_out import hold_out
-from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.results import SearchResult
 
 log = get_logger(__name__)
 

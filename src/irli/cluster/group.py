@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from irli.base.types import StrPath
+from irli.cluster.answers import Answers
 from irli.cluster.contents import ShardedContents, write_shards
-from irli.cluster.serve import Answers, open_shards
+from irli.cluster.serve import open_shards
 from irli.cluster.workdir import WorkDir
+from irli.errors import ClusterError
 
 
 class ShardGroup:
@@ -47,11 +49,19 @@ class ShardGroup:
     ) -> None:
         self._serving = open_shards(paths, kind, mmap, verify, ray=ray, replicas=replicas)
         self._sums, self._workdir = sums or [], workdir
-        self._count = len(paths)
+        self._count, self._on_ray = len(paths), ray is not None
         self.facts: list[dict[str, Any]] = self.ask("facts").values
 
     def __len__(self) -> int:
         return self._count
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._on_ray:
+            raise ClusterError(
+                "An index on Ray cannot be pickled or deep-copied: its shards live in the cluster. "
+                "Save it, and open the folder where it is needed: ShardedIndex.load(path, ray=...)."
+            )
+        return vars(self)
 
     def ask(self, method: str, *arguments: Any) -> Answers:
         """Call a method of every shard with the same arguments."""
@@ -81,13 +91,18 @@ class ShardGroup:
         each: list[dict[str, Any]] = [facts["stats"] for facts in self.facts]
         return each[0] | {name: sum(stats[name] for stats in each) for name in names}
 
-    def save(self, path: StrPath, contents: ShardedContents) -> None:
-        """Write the index folder `path`. Each shard writes its own folder within it."""
+    def save(self, path: StrPath, contents: ShardedContents, **options: Any) -> None:
+        """Write the index folder `path`. Each shard writes its own folder within it.
+
+        `options` are those of `save` of the shards' indexes. With them, all shards are written.
+        """
 
         def save_shards(folders: list[str]) -> list[str]:
-            return self.call("save", [(folder,) for folder in folders]).values
+            return self.call("save", [(folder, options) for folder in folders]).values
 
-        self._sums = write_shards(Path(path).resolve(), contents, save_shards, self._sums)
+        known = [] if options else self._sums
+        sums = write_shards(Path(path).resolve(), contents, save_shards, known)
+        self._sums = self._sums if options else sums
 
     def close(self) -> None:
         """End the actors that serve the shards."""

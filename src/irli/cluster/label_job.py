@@ -16,7 +16,7 @@ from irli.base.recipe import Recipe
 from irli.base.sparse import as_labels, as_rows
 from irli.base.types import Rows, Sparse
 from irli.cluster.job import Job
-from irli.cluster.workdir import store, store_sparse
+from irli.cluster.workdir import check_space, store, store_sparse
 from irli.labels.contents import pack_labels
 from irli.labels.index import complete_labels, count_labels
 from irli.labels.problem import LabelProblem, make_label_problem
@@ -83,10 +83,12 @@ def make_label_job(
     device: str,
 ) -> LabelJob:
     """Write checked rows and labels to `folder`, and return the job that reads them."""
+    size = rows.size if isinstance(rows, np.ndarray) else rows.nnz
+    check_space(folder, 4 * int(size) + 8 * int(labels.nnz), "the rows and their labels")
     if isinstance(rows, np.ndarray):
-        path, size = store(folder, "rows", rows), rows.size
+        path = store(folder, "rows", rows)
     else:
-        path, size = store_sparse(folder, "rows", rows), rows.nnz
+        path = store_sparse(folder, "rows", rows)
     return LabelJob(
         folder=str(folder),
         shards=shards,

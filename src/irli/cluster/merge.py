@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.vectors.index import SearchResult
+from irli.vectors.results import RangeResult, SearchResult
 from irli.vectors.searcher import Explanation
 
 
@@ -36,6 +36,24 @@ def merge(parts: Sequence[SearchResult], k: int, metric: str) -> SearchResult:
     return SearchResult(
         np.take_along_axis(distances, column, axis=1), np.take_along_axis(ids, column, axis=1)
     )
+
+
+def merge_ranges(parts: Sequence[RangeResult], metric: str) -> RangeResult:
+    """Return the results of all parts within a radius, nearest first.
+
+    Examples
+    --------
+    >>> one = RangeResult(np.array([0, 1, 2]), np.array([3.0, 4.0]), np.array([7, 8]))
+    >>> two = RangeResult(np.array([0, 2, 2]), np.array([1.0, 3.0]), np.array([5, 6]))
+    >>> merge_ranges([one, two], "l2").ids
+    array([5, 7, 6, 8])
+    """
+    query = np.concatenate([np.repeat(np.arange(len(p.counts)), p.counts) for p in parts])
+    distances = np.concatenate([part.distances for part in parts])
+    ids = np.concatenate([part.ids for part in parts])
+    order = np.lexsort((-distances if metric == "ip" else distances, query))
+    lims = np.sum([part.lims for part in parts], axis=0)
+    return RangeResult(lims, distances[order], ids[order])
 
 
 def merge_explanations(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +13,16 @@ from typing import Any
 from irli.errors import ClusterError, InvalidParameter, MissingDependency
 
 _NO_ADDRESS = ("auto", "local")  # Ray finds or starts such a cluster by itself
+_ADDRESS = re.compile(r"\S+:\d+$")  # at the end of Ray's messages
 _TIMEOUT = 5.0  # seconds for a cluster to accept a connection
 
 
 def connect(address: str) -> Any:
     """Return the connected module `ray`. "auto" joins a running cluster, or starts one here.
 
-    A process that is already connected stays connected to the same cluster. Ray's usage reports are
-    off unless RAY_USAGE_STATS_ENABLED is set.
+    A process that is already connected stays connected to the same cluster. A cluster that is
+    started here asks for a token unless RAY_AUTH_MODE says otherwise, and shows its dashboard on
+    this machine only. Ray's usage reports are off unless RAY_USAGE_STATS_ENABLED is set.
     """
     if not isinstance(address, str) or not address:
         raise InvalidParameter(
@@ -40,15 +43,46 @@ def connect(address: str) -> Any:
         _check_reachable(address)
     if ray.is_initialized():
         return ray
+    if address not in _NO_ADDRESS:
+        _check_token(ray, address)
     try:
-        ray.init(
-            address=None if address == "auto" else address,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-        )
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        raise _no_cluster_error(address, str(error).strip().splitlines()[0]) from error
+        if address != "local":
+            _init(ray, "auto" if address == "auto" else address)
+    except ConnectionError as error:
+        if address != "auto":
+            raise _no_cluster_error(address, error) from error
+        if found := _ADDRESS.search(str(error)):  # a cluster is running here
+            _check_token(ray, found[0])
+            raise _no_cluster_error(address, error) from error
+    except (ValueError, RuntimeError, TimeoutError) as error:
+        raise _no_cluster_error(address, error) from error
+    except ray.exceptions.AuthenticationError as error:
+        raise _token_error(address) from error
+    if not ray.is_initialized():
+        _start(ray)
     return ray
+
+
+def _init(ray: Any, address: str) -> None:
+    ray.init(
+        address=address,
+        dashboard_host="127.0.0.1",
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+    )
+
+
+def _start(ray: Any) -> None:
+    """Start a cluster on this machine. Only who has the token in ~/.ray/auth_token can use it."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    ray._raylet.Config.initialize("")  # Ray reads the environment again
+    try:
+        _init(ray, "local")
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise ClusterError(
+            f"Ray cannot be started on this machine: {_first_line(error)}. Run 'ray start --head' "
+            "to see why, or leave out the 'ray' parameter."
+        ) from error
 
 
 def _check_reachable(address: str) -> None:
@@ -62,14 +96,43 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise _no_cluster_error(address, str(error)) from error
+        raise _no_cluster_error(address, error) from error
 
 
-def _no_cluster_error(address: str, reason: str) -> ClusterError:
+def _check_token(ray: Any, address: str) -> None:
+    """Check that the cluster accepts our token. Ray would try for 20 s and not say what failed."""
+    if "://" in address:
+        return
+    try:
+        if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+            # This raises an error, where the client aborts the process.
+            ray._raylet.AuthenticationTokenLoader.instance().has_token()
+        ray._raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError as error:
+        raise _token_error(address) from error
+    except (ray.exceptions.RayError, RuntimeError, ValueError):
+        return  # joining says what is wrong
+
+
+def _token_error(address: str) -> ClusterError:
+    mode = os.environ.get("RAY_AUTH_MODE", "not set")
     return ClusterError(
-        f"No Ray cluster answers at '{address}': {reason}. Check the address and that 'ray status' "
-        "works there, or use ray='auto' for this machine."
+        f"The Ray cluster at '{address}' wants a token, and this process has no token or another "
+        f"one. RAY_AUTH_MODE is {mode}. Set RAY_AUTH_MODE=token, and copy the token that 'ray "
+        "get-auth-token' prints on the cluster's first machine to ~/.ray/auth_token here. Both "
+        "must be set before this process imports Ray."
     )
+
+
+def _no_cluster_error(address: str, error: Exception) -> ClusterError:
+    return ClusterError(
+        f"No Ray cluster answers at '{address}': {_first_line(error)}. Check the address and that "
+        "'ray status' works there, or use ray='auto' for this machine."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from irli.base.folder import read_folder, read_manifest
 from irli.labels.index import LabelIndex, Prediction
 from irli.vectors.held_out import hold_out
-from irli.vectors.index import SearchResult, VectorIndex
+from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.results import RangeResult, SearchResult
 from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 
@@ -28,9 +29,9 @@ class Shard:
         """Return the id of the process in which the shard runs."""
         return os.getpid()
 
-    def save(self, path: str) -> str:
+    def save(self, path: str, options: dict[str, Any]) -> str:
         """Save the index of this shard, and return the checksum of its manifest."""
-        self.index.save(path)
+        self.index.save(path, **options)
         return str(read_manifest(path)["checksum"])
 
 
@@ -59,7 +60,19 @@ class VectorShard(Shard):
             return index.search(queries, k, filter=filter, threads=threads)
         # The index has a faster path for a single query.
         found = index.search(queries[0], k, filter=filter, threads=threads)
-        return SearchResult(found.distances[None], found.ids[None])
+        return type(found)(found.distances[None], found.ids[None])
+
+    def search_range(
+        self,
+        queries: Any,
+        radius: float,
+        parameters: SearchParameters,
+        filter: Any,
+        threads: int | None,
+    ) -> RangeResult:
+        """Return all items of this shard within a radius."""
+        index = self._with_defaults(parameters)
+        return index.search_range(queries, radius, filter=filter, threads=threads)
 
     def explain(
         self, queries: Any, k: int, parameters: SearchParameters, filter: Any
@@ -76,6 +89,16 @@ class VectorShard(Shard):
     def ids(self) -> NDArray[np.int64]:
         """Return the ids of all items of this shard."""
         return np.array(self.index.ids)
+
+    def are_numbered_from(self, start: int) -> bool:
+        """Whether the ids are consecutive numbers from `start` on."""
+        ids = self.index.ids
+        return np.array_equal(ids, np.arange(start, start + len(ids)))
+
+    def find_vectors(self, ids: Any) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Return which of the ids are in this shard, and the vectors of those."""
+        rows = self.index._ids.find(ids)
+        return rows >= 0, np.array(self.index.vectors[rows[rows >= 0]])
 
     def held_out(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return about `count` held-out items as queries, and their ids."""

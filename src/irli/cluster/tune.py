@@ -18,6 +18,7 @@ from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.cluster.group import ShardGroup
 from irli.cluster.merge import merge
+from irli.vectors.held_out import require_queries
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.problem import HELD_MOST
 from irli.vectors.tune_result import TuneResult
@@ -106,6 +107,7 @@ class _MergedTrial:
             queries = np.concatenate([*(part[0] for part in parts), held])
             no_items = np.full(len(held), -1)
             self.itself = np.concatenate([*(part[1] for part in parts), no_items])
+            require_queries(queries)
         self.queries = queries
         exact = SearchParameters(exact=True)
         answers = group.ask("search", queries, k + 1, exact, None, None).values

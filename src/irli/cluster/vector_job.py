@@ -18,7 +18,7 @@ from irli.base.recipe import Recipe
 from irli.base.sparse import as_relevance
 from irli.cluster.job import Job
 from irli.cluster.sources import Source
-from irli.cluster.workdir import store, store_sparse
+from irli.cluster.workdir import check_space, store, store_sparse
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
 from irli.learning.repetition import Repetition
@@ -117,7 +117,7 @@ def make_vector_job(
     float32 array of shape (v, d)
         Sample queries that no shard learns from.
     """
-    source = _make_source(X, folder)
+    source = _make_source(X, folder, shards)
     check_int("shards", shards, at_most=source.rows, owner=f"{source.rows} items")
     bounds = split_rows(source.rows, shards)
     sizes = np.diff(bounds)
@@ -152,12 +152,22 @@ def split_rows(rows: int, shards: int) -> tuple[int, ...]:
     return tuple(rows * shard // shards for shard in range(shards + 1))
 
 
-def _make_source(X: Any, folder: Path) -> Source:
-    """Return the vectors as files. An array is written to `folder`."""
+def _make_source(X: Any, folder: Path, shards: int) -> Source:
+    """Return the vectors as files. An array is written to `folder`, if the build has room there.
+
+    At the least, the folder then holds the array, the vectors of all finished shards, and those of
+    a problem.
+    """
     listed = isinstance(X, list | tuple) and X and isinstance(X[0], str | os.PathLike)
     if isinstance(X, str | os.PathLike) or listed:
-        return Source.of(X)
-    return Source.of(store(folder, "items", as_vectors(X, "X")))
+        source = Source.of(X)
+        size = 4 * source.rows * source.dim
+        check_space(folder, size + size // shards, "the shards")
+        return source
+    vectors = as_vectors(X, "X")
+    size = 4 * vectors.size
+    check_space(folder, 2 * size + size // shards, "the vectors and the shards")
+    return Source.of(store(folder, "items", vectors))
 
 
 def _store_queries(

@@ -15,7 +15,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.files import write_atomically
+from irli.base.logs import get_logger
 from irli.base.types import StrPath
+from irli.errors import InvalidParameter
+
+log = get_logger(__name__)
 
 _COMPLETE = "finished.json"
 _STORED = ("items", "ids", "queries", "relevance", "rows", "labels")  # names given to `store`
@@ -30,6 +34,27 @@ class WorkDir:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.path = Path(folder).resolve()
         self.path.mkdir(parents=True, exist_ok=True)
+
+
+def check_space(folder: Path, size: int, what: str) -> None:
+    """Log what is going to be written to `folder`. Raise if there is no room for `size` bytes.
+
+    The files that are there already count as written, since a build resumes with them.
+    """
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    free = shutil.disk_usage(folder).free
+    log.info("space: %s take at least %s more in %s", what, _format(size - there), folder)
+    if size - there > free:
+        raise InvalidParameter(
+            f"The 'checkpoint' parameter of fit must name a folder with room for {what}: at least "
+            f"{_format(size - there)}. {folder} has {_format(free)} left. Pass a folder on a "
+            "larger disk. Without 'checkpoint', fit writes to the temporary folder, which the "
+            "environment variable TMPDIR names."
+        )
+
+
+def _format(size: int) -> str:
+    return f"{max(0, size) / 1e6:,.1f} MB"
 
 
 def store(folder: Path, name: str, array: NDArray[Any]) -> str:

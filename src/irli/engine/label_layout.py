@@ -11,6 +11,7 @@ from irli.base.arrays import array_error, check_array, check_buckets, check_offs
 from irli.engine.vector_layout import PANEL
 
 BLOCK = 8  # rows routed together, so that each weight is read once for all of them
+_GAPS = 1 << 20  # gaps added up at a time
 
 
 class LabelLayout(NamedTuple):
@@ -65,8 +66,29 @@ def _check_ranker(layout: LabelLayout, labels: int) -> None:
     ranked = labels if len(layout.starts) > 1 else 0
     check_array("scale", layout.scale, np.float32, ranked)
     check_array("constant", layout.constant, np.float32, ranked)
-    used = layout.starts[:-1][np.diff(layout.starts) > 0]
-    # The gaps of a feature add up to the label of its last weight.
-    last = np.add.reduceat(layout.gaps, used, dtype=np.int64).max() if len(used) else 0
+    last = _find_last_label(layout.starts, layout.gaps)
     if last >= labels:
         raise array_error("gaps", f"lead to labels in the range [0, {labels - 1}]", str(last))
+
+
+def _find_last_label(starts: NDArray[np.int64], gaps: NDArray[np.uint16]) -> int:
+    """Return the largest label that the gaps of a feature lead to: their sum.
+
+    A block of gaps at a time: NumPy copies to int64 what it adds up.
+
+    Examples
+    --------
+    >>> _find_last_label(np.array([0, 2, 2, 5]), np.array([4, 9, 7, 1, 1], dtype=np.uint16))
+    13
+    """
+    last = sum_so_far = 0
+    for low in range(0, len(gaps), _GAPS):
+        block = gaps[low : low + _GAPS]
+        first, stop = np.searchsorted(starts, [low, low + len(block)])
+        begins = starts[first:stop] - low
+        begins = begins[np.diff(begins, append=-1) != 0]  # features without weights begin nowhere
+        continued = len(begins) == 0 or begins[0] > 0  # the block begins within a feature
+        sums = np.add.reduceat(block, np.append(0, begins) if continued else begins, dtype=np.int64)
+        sums[0] += sum_so_far if continued else 0
+        last, sum_so_far = max(last, int(sums.max())), int(sums[-1])
+    return last

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import array_error, check_array
+from irli.base.arrays import array_error, check_array, check_history
 from irli.base.checks import check_bool, check_float, check_int
 from irli.base.folder import LABELS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
@@ -103,7 +103,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
                 Calibration(**meta["calibration"]),
                 _unpack_tuned(meta.get("tuned")),
             ),
-            history=meta["history"],
+            history=check_history(meta["history"]),
             rows=check_int("rows", meta["rows"], at_least=0),
             dim=check_int("dim", meta["dim"], at_least=1),
             counts=arrays["counts"],

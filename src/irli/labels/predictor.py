@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,12 @@ class Predictor:
     def __init__(self, layout: LabelLayout) -> None:
         self.layout = LabelLayout(*(read_only(np.ascontiguousarray(part)) for part in layout))
         self._native = LabelPredictor(self.layout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Predictor, (self.layout,)
+
+    def __deepcopy__(self, memo: Any) -> Predictor:
+        return self  # nothing of it can change
 
     def predict(
         self,

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.checks import check_choice, check_float, check_int
+from irli.base.strings import Strings
 from irli.base.types import Sparse
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
 
@@ -412,9 +413,8 @@ def _as_strings(values: Iterable[str], name: str, owner: str) -> list[str]:
 
 def _pack_strings(name: str, strings: list[str]) -> dict[str, NDArray[Any]]:
     """Return the strings as one array of UTF-8 bytes, and the offsets where they begin and end."""
-    encoded = [string.encode() for string in strings]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return {name: np.frombuffer(b"".join(encoded), np.uint8), f"{name}_offsets": offsets}
+    packed = Strings.of(strings)
+    return {name: packed.bytes, f"{name}_offsets": packed.offsets}
 
 
 def _unpack_strings(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
@@ -428,9 +428,8 @@ def _unpack_strings(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     bounds = offsets.tolist()
     if bounds[0] != 0 or bounds[-1] != len(text) or any(a > b for a, b in pairwise(bounds)):
         raise _damaged_error(f"'{name}_offsets' must rise from 0 to {len(text)}")
-    content = text.tobytes()
     try:
-        return [content[start:end].decode() for start, end in pairwise(bounds)]
+        return list(Strings(text, offsets))
     except UnicodeDecodeError as error:
         raise _damaged_error(f"'{name}' must be UTF-8 ({error})") from error
 

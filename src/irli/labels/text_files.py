@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from irli.base.files import LONGEST_LINE
 from irli.base.types import StrPath
 from irli.errors import FormatError, InvalidParameter
 
@@ -111,7 +112,12 @@ def _read_lines(path: StrPath) -> Iterator[tuple[int, str]]:
     compressed = os.fspath(path).endswith(".gz")
     try:
         with gzip.open(path, "rb") if compressed else open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise FormatError(
+                        f"{path}, line {number}, must have at most {LONGEST_LINE} bytes. It has "
+                        "more. Write one text in each line."
+                    )
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
                 yield number, _decode_line(line, path, number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

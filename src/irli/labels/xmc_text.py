@@ -18,6 +18,7 @@ from typing import IO, NamedTuple, cast
 
 import numpy as np
 
+from irli.base.files import LONGEST_LINE
 from irli.engine.xmc_parser import (
     BAD_LABEL,
     BAD_PAIR,
@@ -63,18 +64,16 @@ def open_input(file: Path) -> Iterator[IO[bytes]]:
 
 def read_text(file: Path, labelled: bool) -> tuple[Header, Parsed]:
     """Return the header and the rows of a text file. If `labelled`, each row starts with labels."""
-    lines = 0
-    pieces = []
     with open_input(file) as stream:
         header = _parse_header(file, stream.readline(_LONGEST), labelled)
-        pieces.append(_parse_piece(file, b"", lines, header, labelled))
-        for text in _read_pieces(stream):
+        pieces = [_parse_piece(file, b"", 0, header, labelled)]
+        for lines, text in _read_pieces(file, stream):
             pieces.append(_parse_piece(file, text, lines, header, labelled))
-            lines += text.count(b"\n")
-    if lines < header.rows:
+    rows = sum(len(piece.label_counts) for piece in pieces)
+    if rows < header.rows:
         raise FormatError(
-            f"{file} must have {header.rows} rows, as its first line says. It ends after {lines}, "
-            f"in line {lines + 1}, instead. Was it cut in the middle? "
+            f"{file} must have {header.rows} rows, as its first line says. It ends after {rows}, "
+            f"in line {rows + 1}, instead. Was it cut in the middle? "
             "Download it again, or correct line 1."
         )
     return header, Parsed(*map(np.concatenate, zip(*pieces, strict=True)))
@@ -99,18 +98,25 @@ def _parse_header(file: Path, line: bytes, labelled: bool) -> Header:
     )
 
 
-def _read_pieces(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the text in pieces that end in a newline."""
-    rest = b""
+def _read_pieces(file: Path, stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the text in pieces that end in a newline, each with the number of lines before it."""
+    lines, rest = 0, b""
     while block := stream.read(_BYTES):
         end = block.rfind(b"\n") + 1
         if end:
-            yield rest + block[:end]
+            text = rest + block[:end]
+            yield lines, text
+            lines += text.count(b"\n")
             rest = block[end:]
-        else:
+        elif len(rest) <= LONGEST_LINE:
             rest += block
+        else:
+            raise FormatError(
+                f"{file}, line {lines + 2}: must have at most {LONGEST_LINE} bytes. Got more "
+                "instead. It is damaged or of another format. Write one row in each line."
+            )
     if rest:
-        yield rest + b"\n"
+        yield lines, rest + b"\n"
 
 
 def _parse_piece(file: Path, text: bytes, lines: int, header: Header, labelled: bool) -> Parsed:

@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from irli.base.files import write_atomically
+from irli.base.files import claim_folder, write_atomically
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.base.types import StrPath
@@ -24,6 +24,7 @@ from irli.learning.repetition import Repetition, group_repetitions
 
 log = get_logger(__name__)
 
+_CLAIM = ".irli-build.lock"
 _TRUNK = ("project", "shift")  # arrays that all routers of a group share
 # What reading raises if some bytes of a file are wrong.
 _DAMAGED = (BadZipFile, ValueError, KeyError, EOFError, TypeError, RuntimeError, OSError)
@@ -116,11 +117,23 @@ def open_checkpoint(
         return
     mark = problem.fingerprint(recipe)
     if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        yield Checkpoint(folder, mark)
+        with claim_checkpoint(Path(folder)):
+            yield Checkpoint(folder, mark)
         return
     with tempfile.TemporaryDirectory() as temporary:
         yield Checkpoint(temporary, mark)
+
+
+@contextmanager
+def claim_checkpoint(folder: Path) -> Iterator[None]:
+    """Make the folder of a build, and hold it while the build runs. Raise if another one does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    in_use = (
+        "The 'checkpoint' parameter of fit must name a folder that no other build uses. Another "
+        f"build is running in {folder}. Wait until it ends, or pass another folder."
+    )
+    with claim_folder(folder, _CLAIM, in_use):
+        yield
 
 
 def _make_path(folder: Path, numbers: list[int]) -> Path:

@@ -36,7 +36,8 @@ class LearnOptions:
     device : str
         The device of torch, such as "cpu" or "cuda".
     checkpoint : path, optional
-        A folder for finished repetitions. A second call resumes from it.
+        A folder for finished repetitions. A second call resumes from it. Two builds cannot use one
+        folder at the same time.
 
     Examples
     --------

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
         read_vectors,
         write_vectors,
     )
-    from irli.vectors.index import SearchResult, VectorIndex
+    from irli.vectors.index import VectorIndex
     from irli.vectors.parameters import SearchParameters
+    from irli.vectors.results import RangeResult, SearchResult
     from irli.vectors.searcher import Explanation
     from irli.vectors.tune_result import TuneResult
 
 __all__ = [
     "AnnBenchmark",
     "Explanation",
+    "RangeResult",
     "SearchParameters",
     "SearchResult",
     "TuneResult",
@@ -33,8 +35,9 @@ __all__ = [
 
 _HOME = {
     "Explanation": "irli.vectors.searcher",
+    "RangeResult": "irli.vectors.results",
     "SearchParameters": "irli.vectors.parameters",
-    "SearchResult": "irli.vectors.index",
+    "SearchResult": "irli.vectors.results",
     "TuneResult": "irli.vectors.tune_result",
     "VectorIndex": "irli.vectors.index",
 }

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import check_array, check_range
+from irli.base.arrays import (
+    array_error,
+    check_array,
+    check_finite,
+    check_history,
+    check_range,
+    damage_error,
+)
 from irli.base.folder import VECTORS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
+from irli.base.strings import Strings
 from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
@@ -53,6 +61,8 @@ class VectorContents:
     defaults : SearchParameters
     tuned : TuneResult or None
         What `tune` found, unless the index was never tuned.
+    strings : Strings or None
+        The ids, if they are strings. Then `ids` are the row numbers.
     """
 
     metric: str
@@ -63,6 +73,7 @@ class VectorContents:
     history: History
     defaults: SearchParameters
     tuned: TuneResult | None
+    strings: Strings | None = None
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
@@ -77,6 +88,9 @@ def pack_vectors(contents: VectorContents) -> Folder:
         "tuning_queries": contents.tuning.queries,
         "tuning_rows": contents.tuning.rows,
     }
+    if contents.strings is not None:
+        strings = contents.strings
+        arrays |= {"id_bytes": strings.bytes, "id_offsets": strings.offsets}
     if contents.tuning.by_relevance:
         arrays["tuning_relevant"] = contents.tuning.relevant
     if len(layout.int8.bytes):
@@ -107,21 +121,36 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             recipe=Recipe(**meta["recipe"]),
             layout=_unpack_layout(arrays, folder.tensors, meta),
             ids=arrays["ids"],
+            strings=_unpack_strings(arrays),
             tuning=hold_out(
                 arrays["tuning_queries"], arrays["tuning_rows"], arrays.get("tuning_relevant")
             ),
-            history=meta["history"],
+            history=check_history(meta["history"]),
             defaults=SearchParameters.from_json(meta["defaults"]),
             tuned=TuneResult.from_json(meta["tuned"]) if meta.get("tuned") else None,
         )
         items, dim = contents.layout.vectors.shape
         check_array("ids", contents.ids, np.int64, items)
+        check_range("ids", contents.ids, 0, np.iinfo(np.int64).max)  # -1 stands for no item
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
         check_array("tuning_rows", contents.tuning.rows, np.int64, held)
+        check_finite("tuning_queries", contents.tuning.queries)
         check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
         check_array("tuning_relevant", contents.tuning.relevant, np.int64, held, None)
         check_range("tuning_relevant", contents.tuning.relevant, -1, items - 1)
+        if contents.defaults.score == "codes" and contents.layout.codes.blocks.size == 0:
+            raise damage_error("field 'defaults'", "have a score that it can compute", "'codes'")
         return contents
+
+
+def _unpack_strings(arrays: dict[str, NDArray[Any]]) -> Strings | None:
+    """Return the ids that are strings, or None if they are integers."""
+    if "id_bytes" not in arrays:
+        return None
+    numbers = arrays["ids"]
+    if not np.array_equal(numbers, np.arange(len(numbers))):
+        raise array_error("ids", "be the row numbers, since there are strings", "other numbers")
+    return Strings.read("id", arrays["id_bytes"], arrays["id_offsets"], len(numbers))
 
 
 def _unpack_layout(

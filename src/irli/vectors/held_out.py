@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.errors import InvalidParameter
+
 
 class HeldOut(NamedTuple):
     """Queries that training never sees. `tune` measures recall on them."""
@@ -32,3 +34,12 @@ def hold_out(
     if relevant is None:
         relevant = np.empty((len(queries), 0), dtype=np.int64)
     return HeldOut(queries, rows, relevant)
+
+
+def require_queries(queries: NDArray[np.float32]) -> None:
+    """Raise if an index that is to be tuned has no held-out queries (v, d)."""
+    if len(queries) == 0:
+        raise InvalidParameter(
+            "The 'queries' parameter of tune must be given for an index that was saved with "
+            "held=False. Got none, and the folder has none. Pass queries like those to come."
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
@@ -11,17 +12,28 @@ from numpy.typing import NDArray
 
 from irli.base.checks import (
     as_array,
-    as_ids,
     as_queries,
     as_vectors,
-    check_int,
+    check_bool,
+    check_float,
+    check_k,
     check_keywords,
     check_norms,
 )
 from irli.base.distance import resolve_metric, worst_distance
 from irli.base.folder import VECTORS, Folder, write_folder
-from irli.base.ids import Allowed, Ids
-from irli.base.index import SavedIndex
+from irli.base.ids import (
+    Allowed,
+    Ids,
+    TextIds,
+    as_id_list,
+    check_filters,
+    check_known,
+    make_ids,
+    split_filter,
+)
+from irli.base.index import Configured, SavedIndex
+from irli.base.memory import MappedFile
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
@@ -29,10 +41,12 @@ from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import LEVELS, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.held_out import HeldOut, hold_out
+from irli.vectors.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameters
-from irli.vectors.searcher import Explanation, Searcher
+from irli.vectors.results import MakeResult, RangeResult, SearchResult, choose_result
+from irli.vectors.searcher import Explanation, Searcher, join_explanations
 from irli.vectors.tune_result import TuneResult
+from irli.vectors.within import find_within, rank_by_distance
 from irli.vectors.work import count_exact_work, count_work
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
@@ -44,18 +58,6 @@ _RECALL, _K = 0.95, 10  # what `fit` tunes the search to
 _SHORTEST = 1e-15  # length of the longest vector; shorter ones have no squares in float32
 
 
-class SearchResult(NamedTuple):
-    """Distances and ids, nearest first, in the order in which FAISS returns them."""
-
-    distances: NDArray[np.float32]
-    ids: NDArray[np.int64]
-
-    @property
-    def counts(self) -> Any:
-        """How many items were found for each query. The other columns are padding."""
-        return (self.ids >= 0).sum(axis=-1)
-
-
 class _LastPlan(NamedTuple):
     """The plan of the last search, and the arguments that it was made from."""
 
@@ -64,16 +66,19 @@ class _LastPlan(NamedTuple):
     given: SearchArguments
     plan: SearchPlan
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a copy in another process makes its own
 
-class VectorIndex(SavedIndex):
+
+class VectorIndex(SavedIndex, Configured):
     """Approximate nearest-neighbour search with learned, balanced buckets.
 
     Parameters
     ----------
     metric : {"l2", "ip", "cosine"}
         "l2" is the squared Euclidean distance, "ip" the inner product (largest first), "cosine"
-        1 - cos. "euclidean" is the same as "l2", "dot" and "inner_product" as "ip", "angular" as
-        "cosine".
+        1 - cos, so that smaller is nearer. Results also have `similarities`. "euclidean" is the
+        same as "l2", "dot" and "inner_product" as "ip", "angular" as "cosine".
     recipe : str or Recipe
         How to learn: "default", "paper", or one made with `irli.recipe`. "exact" learns nothing
         and compares all items. "auto" is "exact" for few items, where that takes less than 200
@@ -101,14 +106,17 @@ class VectorIndex(SavedIndex):
     defaults: SearchParameters
     _ids: Ids
     _tuning: HeldOut
+    _make_result: MakeResult
 
     def __init__(self, metric: str = "l2", *, recipe: str | Recipe = AUTO) -> None:
+        self._given = {"metric": metric, "recipe": recipe}
         self.metric = resolve_metric(metric, owner="VectorIndex")
-        self.recipe = self._given_recipe = as_recipe(recipe)  # `fit` resolves it for its data
+        self.recipe = as_recipe(recipe)  # `fit` resolves it for its data
         self.history: History = []
         self.tuned: TuneResult | None = None
         self._searcher: Searcher | None = None
         self._last: _LastPlan | None = None
+        self._source: MappedFile | None = None
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -127,8 +135,10 @@ class VectorIndex(SavedIndex):
         Parameters
         ----------
         X : array_like of shape (N, d)
+            It is copied, unless it is a mapped file of float32 and the metric is not "cosine". The
+            index then reads this file, and warns if it changes.
         ids : array_like of shape (N,), optional
-            The int64 ids that searches return. By default the row numbers.
+            The ids that searches return: integers or strings. By default the row numbers.
         queries : array_like of shape (n, d), optional
             Sample queries, if queries are not distributed like the items.
         relevance : sparse array of shape (n, N) or int array of shape (n, j), optional
@@ -144,24 +154,27 @@ class VectorIndex(SavedIndex):
 
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
-        vectors = prepare_vectors(self._check_scale(as_vectors(X, "X"), "X"), self.metric)
+        metric = resolve_metric(self._given["metric"])
+        vectors = prepare_vectors(_check_scale(as_vectors(X, "X"), "X", metric), metric)
         borrowed = vectors is X or vectors.base is not None
-        if borrowed and not isinstance(X, np.memmap):
+        source = MappedFile.of(X) if borrowed else None
+        if borrowed and source is None:
             vectors = vectors.copy()  # later changes of X must not change the index
         count, dim = vectors.shape
-        recipe = self._given_recipe
+        recipe = as_recipe(self._given["recipe"])
         if relevance is not None and recipe.name == AUTO:
             recipe = as_recipe("relevance")
         recipe = recipe.resolve(count, dim)
         given = None
         if queries is not None:
-            checked = self._check_scale(as_vectors(queries, "queries", dim), "queries")
-            given = prepare_vectors(checked, self.metric)
+            checked = _check_scale(as_vectors(queries, "queries", dim), "queries", metric)
+            given = prepare_vectors(checked, metric)
         wanted = _check_relevance(relevance, given, count)
         near = None if neighbors is None else _check_neighbors(neighbors, count)
-        named = np.arange(count) if ids is None else as_ids(ids, count).copy()
+        named = make_ids(ids, count)
         if recipe.name == "exact":
-            return self._set(assemble_exact(vectors, self.metric, recipe, ids=named))
+            contents = assemble_exact(vectors, metric, recipe, ids=named.values)
+            return self._set(dataclasses.replace(contents, strings=named.strings), source)
 
         from irli.learning import learn, load_runs
         from irli.vectors.problem import make_problem
@@ -170,7 +183,7 @@ class VectorIndex(SavedIndex):
         load_runs(run.device)  # fails early if torch or the device is missing
         problem, tuning = make_problem(
             vectors,
-            self.metric,
+            metric,
             recipe,
             queries=given,
             relevance=wanted,
@@ -179,26 +192,28 @@ class VectorIndex(SavedIndex):
             progress=run.progress,
         )
         repetitions = learn(problem, recipe, run)
-        contents = assemble(vectors, self.metric, recipe, repetitions, ids=named, tuning=tuning)
-        tuned = tune(Searcher(contents.layout), tuning, self.metric, _RECALL, _K)
-        return self._set(dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned))
+        contents = assemble(vectors, metric, recipe, repetitions, ids=named.values, tuning=tuning)
+        tuned = tune(Searcher(contents.layout), tuning, metric, _RECALL, _K)
+        contents = dataclasses.replace(
+            contents, defaults=tuned.parameters, tuned=tuned, strings=named.strings
+        )
+        return self._set(contents, source)
 
-    def _check_scale(self, vectors: NDArray[np.float32], name: str) -> NDArray[np.float32]:
-        if self.metric != "cosine":  # any vector can be scaled to unit length
-            check_norms(vectors, name, least=_SHORTEST if name == "X" else 0.0)
-        return vectors
-
-    def _set(self, contents: VectorContents) -> VectorIndex:
+    def _set(self, contents: VectorContents, source: MappedFile | None = None) -> VectorIndex:
         """Take over the contents in one step: an interrupt leaves the old index or the new one."""
+        ids = Ids(contents.ids) if contents.strings is None else TextIds(contents.strings)
         self.__dict__.update(
+            metric=contents.metric,
             recipe=contents.recipe,
             history=contents.history,
             defaults=contents.defaults,
             tuned=contents.tuned,
             _tuning=contents.tuning,
-            _ids=Ids(contents.ids),
+            _ids=ids,
+            _make_result=choose_result(contents.metric, ids),
             _searcher=Searcher(contents.layout),
             _last=None,
+            _source=source,
         )
         return self
 
@@ -218,8 +233,10 @@ class VectorIndex(SavedIndex):
         Parameters
         ----------
         queries : array_like of shape (n, d), or (d,) for a single one
-        filter : int array of allowed ids, bool array of shape (N,), or Deny
-            Restricts the search to some of the items.
+        filter : array, list, set or range of ids, bool array of shape (N,), Deny, or function
+            Restricts the search to some of the items. A function is called with the id of every
+            item, and returns whether to allow it. A list of filters, or an array with a row for
+            each query, holds one filter for each query; None allows all.
         threads : int
             -1 uses every core.
         **parameters
@@ -230,24 +247,82 @@ class VectorIndex(SavedIndex):
         -------
         SearchResult
             `distances` and `ids` of shape (n, k), or (k,) for a single query. If fewer than k items
-            are found, the other columns have id -1 and an infinite distance.
+            are found, the other columns have id -1, or None if ids are strings, and an infinite
+            distance.
         """
-        searcher = self._fitted()
-        allowed = self._ids.allowed(filter)
+        searcher, allowed = self._fitted(), None
+        if filter is not None:
+            filters = split_filter(filter)
+            if filters is not None:
+                return self._search_each(queries, k, filters, threads, parameters)
+            allowed = self._ids.allowed(filter)
         plan = self._make_plan(k, parameters, allowed)
         form = ANSWER_FORM[self.metric]
         if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and plan.k == k:
             found = searcher.search_one(queries, plan, self._ids.values, form)
             if found is not None and math.isfinite(found[0][0]):  # or else it may be too long
-                return SearchResult(*found)
+                return self._make_result(*found)
         prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
-        self._check_scale(prepared, "queries")
+        _check_scale(prepared, "queries", self.metric)
         threads = thread_count(threads)
         distances, ids = searcher.search(prepared, plan, allowed, self._ids.values, form, threads)
         if plan.k < k:
             distances = _add_columns(distances, k, worst_distance(self.metric))
             ids = _add_columns(ids, k, -1)
-        return SearchResult(distances[0], ids[0]) if single else SearchResult(distances, ids)
+        return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
+
+    def search_range(
+        self,
+        queries: Any,
+        radius: float,
+        *,
+        filter: Any = None,
+        threads: int | None = None,
+        **parameters: Unpack[SearchArguments],
+    ) -> RangeResult:
+        """Find all items within a radius of each query, as `search` finds the k nearest.
+
+        It searches for more and more items, until the last one is beyond the radius. So it finds
+        the share of them that `search` finds, and all of them with `exact=True`.
+
+        Parameters
+        ----------
+        queries, filter, threads, **parameters
+            As for `search`.
+        radius : float
+            The largest distance, as `search` returns it: squared for l2, 1 - cos for cosine. For
+            ip, the smallest inner product.
+
+        Returns
+        -------
+        RangeResult
+            `lims`, `distances` and `ids`. The items of query i are those from `lims[i]` to
+            `lims[i + 1]`, nearest first.
+
+        Examples
+        --------
+        >>> index = VectorIndex().fit([[0.0], [1.0], [3.0]], ids=["a", "b", "c"])
+        >>> index.search_range([[0.0], [3.0], [9.0]], radius=4).split()[1].ids
+        array(['c', 'b'], dtype=object)
+        """
+        searcher = self._fitted()
+        radius = check_float("radius", radius, owner="search_range")
+        prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
+        filters = split_filter(filter)
+        if filters is not None:
+            check_filters(filters, len(prepared))
+        parameters = rank_by_distance(parameters)
+        chosen = self.defaults.replace(**parameters)
+        all_items = count_exact_work(searcher.layout, len(self))
+
+        def search(rows: NDArray[np.int64], k: int) -> SearchResult:
+            given = parameters.copy()
+            if given.get("exact") is None and chosen.points and chosen.work_at(k) > all_items:
+                given["exact"] = True
+            some = filter if filters is None else [filters[row] for row in rows]
+            return self.search(prepared[rows], k, filter=some, threads=threads, **given)
+
+        return find_within(search, len(prepared), radius, metric=self.metric, items=len(self))
 
     def explain(
         self,
@@ -259,13 +334,47 @@ class VectorIndex(SavedIndex):
     ) -> Explanation:
         """Report the work of a search. Queries run one by one, on one thread."""
         searcher = self._fitted()
+        filters = split_filter(filter)
+        if filters is not None:
+            prepared, _ = as_queries(queries, self.dim)
+            check_filters(filters, len(prepared))
+            none = self.explain(prepared[:0], k, **given)
+            each = zip(prepared, filters, strict=True)
+            parts = [self.explain(q, k, filter=f, **given) for q, f in each]
+            return join_explanations([none, *parts])
         allowed = self._ids.allowed(filter)
         plan = self._make_plan(k, given, allowed)
         prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
-        self._check_scale(prepared, "queries")
+        _check_scale(prepared, "queries", self.metric)
         explanation = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
-        ids = _add_columns(self._ids.names(explanation.ids), k, -1)
+        ids = self._ids.names(_add_columns(explanation.ids, k, -1))
         return explanation._replace(ids=ids, votes=_add_columns(explanation.votes, k, 0))
+
+    def _search_each(
+        self,
+        queries: Any,
+        k: int,
+        filters: list[Any],
+        threads: int | None,
+        parameters: SearchArguments,
+    ) -> SearchResult:
+        """Search with one filter for each query. Queries with the same filter run together."""
+        prepared, single = as_queries(queries, self.dim)
+        check_filters(filters, len(prepared))
+        together: dict[int, list[int]] = {}
+        for row, filter in enumerate(filters):
+            together.setdefault(id(filter), []).append(row)
+        groups = list(together.values())
+        if not groups:
+            return self.search(prepared, k, **parameters)
+        parts = [
+            self.search(prepared[g], k, filter=filters[g[0]], threads=threads, **parameters)
+            for g in groups
+        ]
+        place = np.argsort(np.concatenate(groups))
+        distances, ids = (np.concatenate(arrays)[place] for arrays in zip(*parts, strict=True))
+        kind = type(parts[0])
+        return kind(distances[0], ids[0]) if single else kind(distances, ids)
 
     def _make_plan(self, k: int, given: SearchArguments, allowed: Allowed | None) -> SearchPlan:
         """Return the plan of a search, or the last plan if the arguments are the same."""
@@ -277,7 +386,7 @@ class VectorIndex(SavedIndex):
             same = len(last.given) == len(given)
             if same and all(last.given.get(name, self) is value for name, value in given.items()):
                 return last.plan
-        check_int("k", k, at_least=1, owner="search")
+        check_k(k, len(self), owner="search")
         parameters, most = self.defaults.replace(**given), min(int(k), len(self))
         self._check_score(parameters.score)
         if allowed is not None:
@@ -303,7 +412,7 @@ class VectorIndex(SavedIndex):
         else:  # given by the user
             routed = count_work(layout, 0, 0, 0, codes=False)
         if exact <= routed or allowed <= k:
-            return dataclasses.replace(parameters, exact=True).to_plan(k)
+            return SearchParameters(exact=True).to_plan(k)
         levels = (step / 2 for step in range(2 * LEVELS))
         dear = (
             at
@@ -340,8 +449,10 @@ class VectorIndex(SavedIndex):
         held = self._tuning
         if queries is not None:
             given = as_vectors(queries, "queries", searcher.layout.vectors.shape[1])
-            given = self._check_scale(given, "queries")
+            given = _check_scale(given, "queries", self.metric)
             held = hold_out(prepare_vectors(given, self.metric))
+        if self.recipe.name != "exact":
+            require_queries(held.queries)
         tuned = tune(searcher, held, self.metric, recall, k)
         self.__dict__.update(defaults=tuned.parameters, tuned=tuned)
         return tuned
@@ -353,9 +464,7 @@ class VectorIndex(SavedIndex):
 
     def __contains__(self, id: object) -> bool:
         self._fitted()
-        if not isinstance(id, int | np.integer) or not -(2**63) <= id < 2**63:
-            return False
-        return len(self._ids.rows([id])) > 0
+        return id in self._ids
 
     def __repr__(self) -> str:
         settings = f"metric={self.metric!r}, recipe={self.recipe.name!r}"
@@ -364,16 +473,60 @@ class VectorIndex(SavedIndex):
         repetitions, buckets = self._searcher.layout.bias.shape
         return f"VectorIndex({settings}, {len(self)} items, {repetitions} x {buckets} buckets)"
 
+    def _repr_html_(self) -> str:
+        from irli.vectors.show import show_index
+
+        if self._searcher is None:
+            return f"<code>{escape(repr(self))}</code>"
+        return show_index("VectorIndex", self.stats(), self.tuned, self.loads()[0])
+
     @property
-    def ids(self) -> NDArray[np.int64]:
-        """The ids of all items (N,), in the order of the rows given to `fit`."""
+    def ids(self) -> NDArray[Any]:
+        """The ids of all items (N,), in the order of the rows given to `fit`.
+
+        Strings are an object array, which is made at each call.
+        """
         self._fitted()
-        return self._ids.values
+        return self._ids.all()
 
     @property
     def vectors(self) -> NDArray[np.float32]:
         """The vectors of all items (N, d), of unit length for cosine."""
         return self._fitted().layout.vectors
+
+    @property
+    def ntotal(self) -> int:
+        """The number of items, like `len(index)`. FAISS calls it so."""
+        return len(self)
+
+    @property
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return int(self._fitted().layout.vectors.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """The type of the stored vectors: float32."""
+        return self._fitted().layout.vectors.dtype
+
+    def vector(self, ids: Any) -> NDArray[np.float32]:
+        """Return the vector of an id (d,), or those of several ids (n, d).
+
+        For cosine, they are of unit length: lengths are not kept.
+
+        Examples
+        --------
+        >>> index = VectorIndex().fit([[0.0, 1.0], [2.0, 3.0]], ids=["a", "b"])
+        >>> index.vector("b")
+        array([2., 3.], dtype=float32)
+        >>> index.vector(["b", "a", "b"]).shape
+        (3, 2)
+        """
+        vectors = self._fitted().layout.vectors
+        wanted, single = as_id_list(ids)
+        rows = self._ids.find(wanted)
+        check_known(wanted, rows >= 0)
+        return np.array(vectors[rows[0] if single else rows])
 
     def loads(self) -> list[NDArray[np.int64]]:
         """Return how many items each bucket holds: an array of shape (B,) for each repetition."""
@@ -385,7 +538,7 @@ class VectorIndex(SavedIndex):
 
         layout = self._fitted().layout
         inner = (*layout.codes, *layout.projection, *layout.int8, *layout.centroids)
-        parts = (*layout, *inner, self._ids.values)
+        parts = (*layout, *inner)
         repetitions, buckets = layout.bias.shape
         return {
             "kind": VECTORS,
@@ -399,7 +552,7 @@ class VectorIndex(SavedIndex):
             "loads": [load_summary(loads) for loads in self.loads()],
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": self.defaults.to_json(),
-            "bytes": sum(part.nbytes for part in parts if isinstance(part, np.ndarray)),
+            "bytes": self._ids.nbytes + sum(p.nbytes for p in parts if isinstance(p, np.ndarray)),
             "bytes_vectors": layout.vectors.nbytes,
             "bytes_codes": layout.codes.blocks.nbytes,
         }
@@ -407,18 +560,31 @@ class VectorIndex(SavedIndex):
     def _fitted(self) -> Searcher:
         if self._searcher is None:
             raise NotFitted("This VectorIndex is not fitted yet. Call fit(X) or irli.load(path).")
+        if self._source is not None:
+            self._source.warn_if_changed()
         return self._searcher
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save(self, path: StrPath) -> None:
-        """Write the index folder `path`. An index that is there already is replaced."""
+    def save(self, path: StrPath, *, held: bool = True) -> None:
+        """Write the index folder `path`. An index that is there already is replaced.
+
+        Parameters
+        ----------
+        held : bool
+            Whether the folder gets the queries that `fit` held out for `tune`, some of the given
+            sample queries among them. If False, `tune` of the index in the folder needs `queries`.
+        """
+        layout, tuning = self._fitted().layout, self._tuning
+        if not check_bool("held", held, owner="save"):
+            tuning = hold_out(tuning.queries[:0])
         contents = VectorContents(
             metric=self.metric,
-            layout=self._fitted().layout,
+            layout=layout,
             recipe=self.recipe,
             ids=self._ids.values,
-            tuning=self._tuning,
+            strings=self._ids.strings,
+            tuning=tuning,
             history=self.history,
             defaults=self.defaults,
             tuned=self.tuned,
@@ -431,6 +597,12 @@ class VectorIndex(SavedIndex):
         contents = unpack_vectors(folder)
         index = cls(contents.metric, recipe=contents.recipe)
         return index._set(contents)
+
+
+def _check_scale(vectors: NDArray[np.float32], name: str, metric: str) -> NDArray[np.float32]:
+    if metric != "cosine":  # any vector can be scaled to unit length
+        check_norms(vectors, name, least=_SHORTEST if name == "X" else 0.0)
+    return vectors
 
 
 def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:

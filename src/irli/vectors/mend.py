@@ -2,8 +2,9 @@
 
 Affinity places an item where the queries of its neighbours go. An item that is nobody's neighbour
 may end up in a bucket that its own query does not probe. Then a search for it finds others. Such
-items also get the bucket that their own query probes first. They are few: 4 % of Fashion-MNIST and
-0.3 % of GloVe, with the threshold that finds four of five neighbours.
+items also get one of the buckets that their own query probes first, the best that has room. They
+are few: 4 % of Fashion-MNIST and 0.3 % of GloVe, with the threshold that finds four of five
+neighbours.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ log = get_logger(__name__)
 
 _RECALL = 0.8  # no search is tuned to less, as a rule
 _WIDTH = 10  # neighbours of a held-out query that set the threshold
+_CHOICES = 8  # buckets that an item tries
+_SLACK = 2.0  # times the mean load, which a bucket may reach
 _BLOCK = 1 << 21  # log-probabilities computed at a time
 
 
@@ -37,7 +40,7 @@ def mend_partition(
     The layout needs no codes. With inner products, other items may be nearer than the item itself.
     Then nothing is changed.
     """
-    if metric == "ip":
+    if metric == "ip" or layout.bias.shape[1] == 1:  # one bucket holds all
         return layout.offsets, layout.items
     searcher = Searcher(layout)
     homes = _find_homes(layout)
@@ -47,9 +50,9 @@ def mend_partition(
     items = np.ascontiguousarray(layout.vectors[missed])
     found = searcher.search(items, parameters.to_plan(1))[1][:, 0]
     equal = (layout.vectors[found] == items).all(axis=1)  # a duplicate will do
-    missed, first = missed[~equal], first[~equal]
+    missed, chosen = _choose_buckets(layout, missed[~equal], first[~equal])
     log.info("mended: %d of %d items get one more bucket", len(missed), len(layout.vectors))
-    return _add_entries(layout, missed, first)
+    return _add_entries(layout, missed, chosen)
 
 
 def _find_homes(layout: VectorLayout) -> NDArray[np.int32]:
@@ -85,7 +88,7 @@ def _find_threshold(
 def _list_missed(
     searcher: Searcher, homes: NDArray[np.int32], threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the items in no probed bucket of theirs, and the best bucket of repetition 0."""
+    """Return the items in no probed bucket of theirs, and their best buckets of repetition 0."""
     vectors = searcher.layout.vectors
     repetitions, buckets = searcher.layout.bias.shape
     missed, first = [], []
@@ -96,10 +99,33 @@ def _list_missed(
         top = np.take_along_axis(tops, own // buckets, axis=1)
         rows = np.flatnonzero(~((reach >= threshold) | (reach >= top)).any(axis=1))
         missed.append(start + rows)
-        first.append(logits[rows, :buckets].argmax(axis=1))
+        first.append(_rank_buckets(logits[rows, :buckets]))
         start += len(logits)
         release_pages(vectors)
     return np.concatenate(missed), np.concatenate(first)
+
+
+def _rank_buckets(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the best buckets (n, c) of each row, best first."""
+    count = min(_CHOICES, logits.shape[1])
+    best = np.argpartition(-logits, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(logits, best, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(best, order, axis=1)
+
+
+def _choose_buckets(
+    layout: VectorLayout, items: NDArray[np.int64], ranked: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the items that find room, and the best bucket with room for each of them."""
+    loads = np.diff(layout.offsets[0])
+    room = np.maximum(0, np.ceil(_SLACK * loads.mean()).astype(np.int64) - loads)
+    chosen = np.full(len(items), -1, dtype=np.int64)
+    for i, buckets in enumerate(ranked):
+        free = buckets[room[buckets] > 0]
+        if len(free):
+            chosen[i] = free[0]
+            room[free[0]] -= 1
+    return items[chosen >= 0], chosen[chosen >= 0]
 
 
 def _split_rows(searcher: Searcher, rows: NDArray[Any]) -> list[NDArray[Any]]:

@@ -248,8 +248,16 @@ class SearchParameters:
         """Return the work of a query for k items."""
         return self._between("work", k)
 
-    def to_plan(self, k: int, filtered: FilterPlan = FilterPlan()) -> SearchPlan:  # noqa: B008
-        """Return the parameters for k items in the form that the kernels take."""
+    def to_plan(
+        self,
+        k: int,
+        filtered: FilterPlan = FilterPlan(),  # noqa: B008
+        fill: bool = True,
+    ) -> SearchPlan:
+        """Return the parameters for k items in the form that the kernels take.
+
+        Without `fill`, a search that finds fewer than k items does not look further.
+        """
         chosen = self.at(k)
         threshold = chosen.threshold or 0.0
         candidates = max(chosen.candidates, k) if chosen.candidates else 0
@@ -272,6 +280,7 @@ class SearchParameters:
             by_score=self.scale
             * {"distance": 0.0, "score": _ALONE, "blend": self.by_score}[self.rank],
             exact=self.exact,
+            fill=fill,
             thresholds=[self._threshold_at(width) for width in widths],
             centroids=[self._centroids_at(width) for width in widths] or [chosen.centroids],
             start=filtered.start,

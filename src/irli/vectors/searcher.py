@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,17 @@ class Explanation(NamedTuple):
     seconds: dict[str, NDArray[np.float64]]
 
 
+def join_explanations(parts: Sequence[Explanation]) -> Explanation:
+    """Return the explanations of several batches of queries as one."""
+    arrays: dict[str, Any] = {
+        name: np.concatenate(values)
+        for name, *values in zip(Explanation._fields, *parts, strict=True)
+        if isinstance(values[0], np.ndarray)
+    }
+    seconds = {stage: np.concatenate([part.seconds[stage] for part in parts]) for stage in STAGES}
+    return parts[0]._replace(**arrays, seconds=seconds)
+
+
 class Searcher:
     """An index in memory that any number of threads can search."""
 
@@ -85,6 +97,12 @@ class Searcher:
         self.layout = layout = VectorLayout(**fields)
         self._native = VectorSearcher(layout)
         self._large = layout.vectors.nbytes > _CACHE
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Searcher, (self.layout,)
+
+    def __deepcopy__(self, memo: Any) -> Searcher:
+        return self  # nothing of it can change
 
     def search(
         self,

@@ -399,7 +399,8 @@ class Trial:
         many easy items must not hide a few hard queries.
         """
         spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
-        plan = parameters.to_plan(int(min(self.k + spare, len(self.searcher.layout.vectors))))
+        more = int(min(self.k + spare, len(self.searcher.layout.vectors)))
+        plan = parameters.to_plan(more, fill=False)  # so that more work never lowers the recall
         distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
         near = distances <= (self._last + _TIE * np.abs(self._last))[:, None]
         others = (found >= 0) & (found != self.rows[:, None])

@@ -20,6 +20,7 @@ _CANDIDATE, _FLOAT, _BYTE = 25.0, 0.5, 0.28  # to fetch a vector, and for each d
 _MISS = 50.0  # more, if the vectors are not in the cache
 _CACHE = 1 << 24  # bytes
 _ROW, _STREAMED = 4.0, 0.08  # to compare an item when all are compared in order, by dimension
+_PICKED, _GATHERED = 15.0, 0.12  # when all allowed items are
 
 
 def count_work(
@@ -52,5 +53,4 @@ def count_exact_work(layout: VectorLayout, items: int) -> float:
     count, dim = int(layout.vectors.shape[0]), int(layout.vectors.shape[1])
     if items == count:
         return items * (_ROW + _STREAMED * dim)
-    miss = _MISS if layout.vectors.nbytes > _CACHE else 0.0
-    return items * (_CANDIDATE + miss + _FLOAT * dim) / 2  # the next ones are fetched meanwhile
+    return items * (_PICKED + _GATHERED * dim)

@@ -1,0 +1,142 @@
+"""SearchResult and RangeResult: what searches return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.distance import MEANING, to_similarities
+from irli.base.ids import Ids, is_item
+
+MakeResult = Callable[[NDArray[np.float32], NDArray[np.int64]], "SearchResult"]
+
+
+class _Pair(NamedTuple):
+    distances: NDArray[np.float32]
+    ids: NDArray[Any]
+
+
+class SearchResult(_Pair):
+    """Distances and ids, nearest first, in the order in which FAISS returns them.
+
+    It is a tuple: `distances, ids = index.search(queries)`.
+
+    Attributes
+    ----------
+    distances : float32 array of shape (n, k), or (k,) for a single query
+        Squared distances for l2, inner products for ip, 1 - cos for cosine.
+    ids : int64 array of the same shape, or an object array of str if the ids are strings
+        Padding has id -1, or None.
+    metric : str
+    """
+
+    __slots__ = ()
+    metric: str = "l2"
+
+    @property
+    def counts(self) -> Any:
+        """How many items were found for each query. The other columns are padding."""
+        return is_item(self.ids).sum(axis=-1)
+
+    @property
+    def similarities(self) -> NDArray[np.float32]:
+        """Inner products for ip, cosines for cosine, negative squared distances for l2.
+
+        Larger is nearer, whatever the metric. Padding has -inf.
+        """
+        return to_similarities(self.distances, self.metric)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+        return f"SearchResult({fields})  # {self.metric}: {MEANING[self.metric]}"
+
+
+# A class for each metric: an attribute of each result would slow down single queries.
+class _IpResult(SearchResult):
+    __slots__ = ()
+    metric = "ip"
+
+
+class _CosineResult(SearchResult):
+    __slots__ = ()
+    metric = "cosine"
+
+
+RESULTS: dict[str, type[SearchResult]] = {
+    kind.metric: kind for kind in (SearchResult, _IpResult, _CosineResult)
+}
+
+
+def choose_result(metric: str, ids: Ids) -> MakeResult:
+    """Return the function that makes a result from distances and what kernels return as ids."""
+    kind = RESULTS[metric]
+    return kind if ids.strings is None else partial(_name_items, kind, ids)
+
+
+def _name_items(
+    kind: type[SearchResult], ids: Ids, distances: NDArray[np.float32], rows: NDArray[np.int64]
+) -> SearchResult:
+    return kind(distances, ids.names(rows))
+
+
+class _Triple(NamedTuple):
+    lims: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    ids: NDArray[Any]
+
+
+class RangeResult(_Triple):
+    """All items that were found within a radius, in the order in which FAISS returns them.
+
+    It is a tuple: `lims, distances, ids = index.search_range(queries, radius)`.
+
+    Attributes
+    ----------
+    lims : int64 array of shape (n + 1,)
+        The items of query i are those from `lims[i]` to `lims[i + 1]`, nearest first.
+    distances : float32 array of shape (lims[n],)
+    ids : int64 array of shape (lims[n],), or an object array of str if the ids are strings
+    metric : str
+
+    Examples
+    --------
+    >>> distances = np.array([0.5, 0.25, 0.75], dtype=np.float32)
+    >>> found = RangeResult(np.array([0, 1, 3]), distances, np.array([7, 9, 8]))
+    >>> found.counts
+    array([1, 2])
+    >>> [part.ids.tolist() for part in found.split()]
+    [[7], [9, 8]]
+    """
+
+    metric: str = "l2"
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many items were found for each query."""
+        return np.diff(self.lims)
+
+    @property
+    def similarities(self) -> NDArray[np.float32]:
+        """As in `SearchResult`."""
+        return to_similarities(self.distances, self.metric)
+
+    def split(self) -> list[SearchResult]:
+        """Return the results of the single queries."""
+        kind = RESULTS[self.metric]
+        parts = pairwise(self.lims.tolist())
+        return [kind(self.distances[start:stop], self.ids[start:stop]) for start, stop in parts]
+
+
+def join_ranges(parts: Sequence[SearchResult], metric: str) -> RangeResult:
+    """Return the results of single queries as one."""
+    lims = np.cumsum([0, *(len(part.ids) for part in parts)], dtype=np.int64)
+    none = SearchResult(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
+    distances, ids = (np.concatenate(a) for a in zip(*(parts or [none]), strict=True))
+    result = RangeResult(lims, distances, ids)
+    result.metric = metric
+    return result
