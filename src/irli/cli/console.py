@@ -35,7 +35,7 @@ from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
 from irli.vectors.index import VectorIndex
-from irli.vectors.parameters import SearchArguments
+from irli.vectors.parameters import TUNED
 from irli.vectors.results import SearchResult
 from irli.vectors.tune_result import TuneResult
 
@@ -274,14 +274,13 @@ def format_tuned(tuned: TuneResult, target: float, k: int) -> str:
 
 def format_parameters(parameters: Values) -> str:
     """Return search parameters as text, without those that have no effect."""
-    unused = {"min_votes": 1, "exact": False}
+    unused = {"min_votes": 1, "exact": False, "rank": "distance"}
     if not parameters["candidates"]:
         unused["score"] = parameters["score"]
-    given = {name: parameters[name] for name in SearchArguments.__annotations__}
     return " ".join(
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in given.items()
-        if value is not None and unused.get(name) != value
+        for name, value in parameters.items()
+        if value is not None and name not in TUNED and unused.get(name) != value
     )
 
 
