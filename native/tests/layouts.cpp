@@ -323,6 +323,7 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   plan.unsure = source.coin() ? 0 : static_cast<double>(source.between(0, 10)) / 10;
   if (plan.score != kCodes && source.below(4) == 0)
     plan.by_score = static_cast<double>(source.one_of({1, 10, 1000000})) / 10;
+  plan.fill = source.below(4) != 0;
   return plan;
 }
 
