@@ -94,11 +94,13 @@ void check_counts(const Question& question, const Counts& counts) {
   const int64_t total = question.filter ? question.filter->count : layout.items;
   const bool guarded = plan.far < INFINITY || plan.unsure > 0;
   if (plan.exact) CHECK(counts.exact && counts.read == total);
-  CHECK(!(counts.exact && counts.strange));
+  const bool few = question.filter && total <= layout.items / 4;
   if (counts.exact) {
     CHECK(counts.probed == 0);
-    CHECK(counts.chosen == counts.last && counts.last == total);
-    if (!plan.exact) CHECK(question.filter && plan.exact_from < INFINITY);
+    CHECK(counts.last == total);
+    // A strange query whose allowed items are few is compared with all of them.
+    CHECK(plan.exact || (question.filter && plan.exact_from < INFINITY) || (guarded && few));
+    CHECK(counts.strange ? few : counts.chosen == total);
   } else {
     CHECK(counts.probed >= 1 && counts.probed <= layout.repetitions * layout.buckets);
     CHECK(counts.last <= counts.chosen);
@@ -146,8 +148,10 @@ void check_answer(const Question& question, const float* query, bool wild, const
   const int64_t total = static_cast<int64_t>(reachable.size());
   const int64_t candidates = count_wanted(plan, counts);
   const int64_t most = candidates && !counts.exact ? std::min(plan.k, candidates) : plan.k;
-  // In a damaged layout, some items are in no bucket of the first repetition.
-  const bool missing = question.planted.damaged && layout.centroids.present;
+  // In a damaged layout, some items are in no bucket of the first repetition. And a plan may say
+  // not to look further.
+  const bool missing = (question.planted.damaged && layout.centroids.present) ||
+                       (!plan.fill && !counts.exact);
   CHECK(missing ? count <= std::min(most, total) : count == std::min(most, total));
   const bool all_probed = counts.probed == layout.repetitions * layout.buckets;
   const bool all_compared = plan.candidates == 0 || plan.candidates >= total;
@@ -310,7 +314,7 @@ void check_scan(const Question& question, const Scratch& scratch, const Tally& t
     full += 1;
     full_probed += tally.probed.count(static_cast<int32_t>(b));
   }
-  if (everything || (layout.centroids.present && full_probed == full)) return;
+  if (!plan.fill || everything || (layout.centroids.present && full_probed == full)) return;
   CHECK(counts.found >= plan.k);
   if (widened)
     CHECK(static_cast<double>(counts.passed) <=
@@ -368,7 +372,9 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
       for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
     run(kRerank);
-    if (counts.strange) {  // some more buckets, and the candidates of a second scan
+    if (counts.exact) {
+      chosen = find_reachable(question, true);
+    } else if (counts.strange) {  // some more buckets, and the candidates of a second scan
       const std::set<int32_t> first = tally.probed;
       tally = count_entries(question, scratch);
       CHECK(std::includes(tally.probed.begin(), tally.probed.end(), first.begin(), first.end()));

@@ -313,8 +313,8 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   for (int64_t level = 0; level < std::max<int64_t>(1, plan.levels); ++level) {
     plan.thresholds[level] = threshold;
     plan.centroids[level] = centroids;
-    threshold -= static_cast<double>(source.between(0, 8)) / 4;
-    centroids += static_cast<double>(source.one_of({0, 0, 1, 5}));
+    threshold -= static_cast<double>(source.draw(0, 8)) / 4;
+    centroids += static_cast<double>(source.draw(0, 1) * source.draw(1, 5));
   }
   plan.start = static_cast<double>(source.between(0, 20)) / 4;
   plan.exact_from = source.coin() ? INFINITY : static_cast<double>(source.between(0, 100)) / 4;
@@ -323,6 +323,7 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   plan.unsure = source.coin() ? 0 : static_cast<double>(source.between(0, 10)) / 10;
   if (plan.score != kCodes && source.below(4) == 0)
     plan.by_score = static_cast<double>(source.one_of({1, 10, 1000000})) / 10;
+  plan.fill = source.below(4) != 0;
   return plan;
 }
 

@@ -36,6 +36,7 @@ void test_many_queries() {
   plan.probes = 1;
   plan.candidates = 4;
   plan.far = INFINITY;
+  plan.fill = true;
   for (const Kernels* kernels : all_kernels()) {
     about = std::string("many queries, ") + kernels->name;
     SearchScratch used(planted.layout);
@@ -74,6 +75,7 @@ void test_many_items() {
     plan.k = 20;
     plan.probes = 2;
     plan.far = INFINITY;
+    plan.fill = true;
     about = "many items, rerank";
     check_search(source, planted, plan, 1);
     plan.exact = true;

@@ -149,10 +149,10 @@ def test_threads_may_be_one_for_each_core(
     [
         (["--set", "epoch=3"], ["no setting 'epoch'", "'epochs'"]),
         (["--set", "epochs"], ["KEY=VALUE"]),
-        (["--recipe", "best"], ["'default', 'paper'"]),
+        (["--recipe", "best"], ["'auto', 'default'", "'exact', 'paper'"]),
         (["--metric", "l1"], ["'l2', 'ip', 'cosine'"]),
         (["--metric", "euclidian"], ["Did you mean 'euclidean'?"]),
-        (["--device", "toaster"], ["device", "toaster"]),
+        (["--recipe", "default", "--device", "toaster"], ["device", "toaster"]),
         (["--workers", "0"], ["workers"]),
         (["--limit", "0"], ["--limit"]),
         (["--threads", "0"], ["threads"]),

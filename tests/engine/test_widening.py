@@ -39,6 +39,7 @@ N = B * EACH
 ITEMS = np.arange(N)
 LOGITS = -np.arange(B) / 6  # the first bucket is the most probable one, for every query
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum()
+SPARE = 0.25  # levels that a search has in reserve
 WIDTHS = (4, 8, 16, 32)  # buckets probed at the levels 0 to 3; from level 4 on all of them
 
 
@@ -111,18 +112,18 @@ EVERY_FOURTH = ITEMS % 4 == 0
 
 
 @pytest.mark.parametrize(
-    ("start", "probed"), [(0, 4), (1, 8), (2, 16), (3, 32), (4, 64), (9, 64), (math.inf, 64)]
+    ("level", "probed"), [(1, 8), (2, 16), (3, 32), (4, 64), (9, 64), (math.inf, 64)]
 )
-def test_a_filter_starts_at_the_level_of_its_selectivity(start: float, probed: int) -> None:
+def test_a_filter_starts_at_the_level_of_its_selectivity(level: float, probed: int) -> None:
     """All items are allowed here, so that nothing is widened any more."""
-    told = ask(plan(k=3, start=start, **LEVELS), ITEMS >= 0)
+    told = ask(plan(k=3, start=level - SPARE, **LEVELS), ITEMS >= 0)
     assert buckets_of(told) == list(range(probed))
-    assert (told.level, told.exact) == (start, False)
+    assert (told.level, told.exact) == (level, False)
     assert told.items.tolist() == [0, 1, 2]
 
 
 def test_between_levels_the_threshold_lies_between_theirs() -> None:
-    told = ask(plan(k=3, start=1.5, **LEVELS), ITEMS >= 0)
+    told = ask(plan(k=3, start=1.5 - SPARE, **LEVELS), ITEMS >= 0)
     middle = (threshold_for(8) + threshold_for(16)) / 2
     right = np.flatnonzero(np.log(PROBABILITIES) >= middle)
     assert 8 < len(right) < 16
@@ -135,7 +136,7 @@ def test_without_a_filter_the_level_is_zero() -> None:
 
 
 def test_as_many_allowed_as_expected_are_enough() -> None:
-    told = ask(plan(k=3, start=2, exact_from=2.5, **LEVELS), EVERY_FOURTH)
+    told = ask(plan(k=3, start=2 - SPARE, exact_from=2.5, **LEVELS), EVERY_FOURTH)
     assert (len(told.probed), told.level, told.exact) == (16, 2, False)
     assert told.items.tolist() == [0, 4, 8]
 
@@ -145,16 +146,16 @@ def test_as_many_allowed_as_expected_are_enough() -> None:
     [
         (10, 1, 8),  # all are allowed: the first scan is enough
         (5, 1, 8),  # a half, as expected
-        (4, 1, 8),  # needs log2(10 / 4) = 1.3, which is close enough
-        (3, 2, 16),  # 1.7, and so one level more
-        (2, math.log2(5), None),  # 2.3
-        (1, math.log2(10), None),  # 3.3
+        (4, 2, 16),  # needs log2(10 / 4) + 0.25 = 1.6, and so one level more
+        (3, 2, 16),  # 2.0
+        (2, math.log2(5) + SPARE, None),  # 2.6
+        (1, math.log2(10) + SPARE, None),  # 3.6
     ],
 )
 def test_a_search_widens_by_what_it_sees(share: int, level: float, probed: int | None) -> None:
     """Of each bucket, so many of ten items are allowed, where a half was expected."""
     mask = np.isin(ITEMS % EACH, range(share))
-    told = ask(plan(k=2, start=1, **LEVELS), mask)
+    told = ask(plan(k=2, start=1 - SPARE, **LEVELS), mask)
     assert told.level == pytest.approx(level)
     if probed is None:
         low = int(level)
@@ -169,10 +170,10 @@ def test_a_search_widens_by_what_it_sees(share: int, level: float, probed: int |
 def test_what_counts_is_the_share_near_the_query() -> None:
     """Half of all items, but one of ten near the query: 0, 10, 20, ..., and all from 320 on."""
     mask = (ITEMS % EACH == 0) | (ITEMS >= 320)
-    told = ask(plan(k=20, start=1, **LEVELS), mask)
-    assert told.level == pytest.approx(math.log2(10))
-    assert 16 < len(told.probed) < 64
-    narrow = ask(plan(k=5, start=1, **LEVELS), ITEMS % 2 == 0)
+    told = ask(plan(k=20, start=1 - SPARE, **LEVELS), mask)
+    assert told.level == pytest.approx(math.log2(10) + SPARE)
+    assert 32 < len(told.probed) < 60
+    narrow = ask(plan(k=5, start=1 - SPARE, **LEVELS), ITEMS % 2 == 0)
     assert len(narrow.probed) == 8
 
 
@@ -187,12 +188,12 @@ def test_nothing_allowed_near_the_query(score: int) -> None:
     assert told.items.tolist() == [500, 501, 502, 503]
 
 
-@pytest.mark.parametrize("exact_from", [0.0, 2.0, 3.0, math.log2(10), 3.5, 4.0, math.inf])
+@pytest.mark.parametrize("exact_from", [0.0, 2.0, math.log2(10) + SPARE, 3.7, 4.0, math.inf])
 def test_from_a_level_on_all_allowed_items_are_compared(exact_from: float) -> None:
-    """One of ten is allowed, so that level 3.3 is needed."""
+    """One of ten is allowed, so that level 3.6 is needed."""
     mask = ITEMS % EACH == 7
     told = ask(plan(k=3, start=1, exact_from=exact_from, **LEVELS), mask, at=600)
-    assert told.exact == (exact_from <= math.log2(10))
+    assert told.exact == (exact_from <= math.log2(10) + SPARE)
     if told.exact:
         assert (told.probed, told.read, told.found, told.chosen) == ([], B, B, B)
         assert told.items.tolist() == nearest(mask, 600, 3)  # wherever they are
@@ -202,7 +203,7 @@ def test_from_a_level_on_all_allowed_items_are_compared(exact_from: float) -> No
 
 
 def test_probes_are_doubled_for_each_level() -> None:
-    told = ask(plan(k=3, probes=3, start=2, **LEVELS), ITEMS >= 0)
+    told = ask(plan(k=3, probes=3, start=2 - SPARE, **LEVELS), ITEMS >= 0)
     assert buckets_of(told) == list(range(12))
 
 
@@ -401,10 +402,31 @@ def test_a_wider_search_is_surer() -> None:
     """Under a filter, what counts is the probability of all buckets that are probed at last."""
     p = plan(k=3, start=0, unsure=0.6, more=3, **LEVELS)
     assert ask(p, ITEMS >= 0, at=404.5).strange
-    told = ask(p, ITEMS % EACH == 0, at=404.5)
-    assert (told.strange, told.level) == (False, pytest.approx(math.log2(10)))
-    compared = ask(plan(k=3, start=0, unsure=1, exact_from=1, **LEVELS), ITEMS % EACH == 0)
-    assert (compared.exact, compared.strange) == (True, False)
+    told = ask(p, np.isin(ITEMS % EACH, range(4)), at=404.5)
+    assert (told.strange, told.level) == (False, pytest.approx(math.log2(2.5) + SPARE))
+
+
+@pytest.mark.parametrize("guard", [{"unsure": 0.6}, {"far": 25.0}], ids=str)
+@pytest.mark.parametrize(("share", "few"), [(1, True), (2, True), (3, False)])
+def test_a_strange_query_is_compared_with_few_allowed_items(
+    guard: dict[str, float], share: int, few: bool
+) -> None:
+    """Up to a quarter of all items: it finds them nowhere near."""
+    mask = np.isin(ITEMS % EACH, range(share))
+    told = ask(plan(k=2, threshold=threshold_for(2), more=3, **guard), mask, at=404.5)
+    assert told.exact == few
+    assert told.items.tolist() == nearest(mask, 404.5, 2)
+    usual = ask(plan(k=2, threshold=threshold_for(2)), mask, at=404.5)
+    assert not usual.exact
+
+
+def test_without_filling_up_fewer_are_found() -> None:
+    """So that tuning sees what the probed buckets are worth."""
+    told = ask(plan(k=25, probes=1, fill=False), at=404.5)
+    assert (buckets_of(told), told.found) == ([0], 10)
+    assert (told.items >= 0).sum() == 10
+    filtered = ask(plan(k=3, start=1 - SPARE, fill=False, **LEVELS), ITEMS >= 500)
+    assert (len(filtered.probed), filtered.found) == (8, 0)
 
 
 # --- ranking by score ----------------------------------------------------------------------------
@@ -451,9 +473,9 @@ def test_those_that_are_probed_anyway_are_not_counted() -> None:
 
 def test_a_wider_search_probes_more_of_them() -> None:
     rising = {**LEVELS, "centroids": [1.0, 2.0, 7.0, 8.0, 9.0]}
-    for start, more in ((0, 1), (1, 2), (1.5, 5), (2, 7), (3, 8)):  # 4.5 is rounded up
-        told = ask(plan(k=1, start=start, **rising), ITEMS >= 0, at=635)
-        alone = ask(plan(k=1, start=start, **LEVELS), ITEMS >= 0, at=635)
+    for level, more in ((1, 2), (1.5, 5), (2, 7), (3, 8)):  # 4.5 is rounded up
+        told = ask(plan(k=1, start=level - SPARE, **rising), ITEMS >= 0, at=635)
+        alone = ask(plan(k=1, start=level - SPARE, **LEVELS), ITEMS >= 0, at=635)
         assert len(told.probed) == len(alone.probed) + more
         assert buckets_of(told)[-more:] == list(range(B - more, B))
     assert len(ask(plan(k=1, start=4, **rising), ITEMS >= 0).probed) == B

@@ -172,7 +172,7 @@ def read_hdf5(folder: Path) -> Any:
 
 
 def fit(folder: Path) -> Any:
-    return irli.VectorIndex().fit(np.eye(20))
+    return irli.VectorIndex(recipe="default").fit(np.eye(20))
 
 
 def fit_on_ray(folder: Path) -> Any:

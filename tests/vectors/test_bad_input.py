@@ -563,9 +563,9 @@ def test_few_queries(count: int, queries: int) -> None:
     X = np.random.default_rng(0).normal(size=(count, DIM)).astype(np.float32)
     Q = np.random.default_rng(1).normal(size=(queries, DIM)).astype(np.float32)
     check_whole(fit(X, queries=Q), X, k=1)
-    wanted = np.full((queries, 2), -1)  # padded, so that zeros and ones are row numbers
-    wanted[:, 0] = np.random.default_rng(2).integers(count, size=queries)
-    check_whole(fit(X, queries=Q, relevance=wanted), X, k=1)
+    wanted = np.random.default_rng(2).integers(count, size=(queries, 1))
+    relevance = sp.csr_array(np.eye(count)[wanted[:, 0]])  # numbers alone might be a matrix
+    check_whole(fit(X, queries=Q, relevance=relevance), X, k=1)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -629,23 +629,27 @@ def test_very_small_and_very_large_numbers(metric: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_enormous_queries(metric: str) -> None:
+def test_enormous_queries_are_answered_by_their_angle_or_refused(metric: str) -> None:
+    """Alone and in a batch."""
     X = base()
     index = fit(X, metric=metric)
     for query in (np.full(DIM, 1e38), np.full(DIM, -3e38), np.eye(DIM)[0] * 3e38):
+        if metric != "cosine":
+            for given in (query, query[None], query[None].astype(np.float32), query.tolist()):
+                for ask in (index.search, index.explain):
+                    with pytest.raises(InvalidParameter, match="'queries' parameter must hold"):
+                        ask(given, k=3)
+            if metric == "l2":  # its distances are infinite
+                with pytest.raises(InvalidParameter, match="'queries' parameter must hold"):
+                    index.search(query.astype(np.float32), k=3)
+            continue
         for plan in ({}, {"probes": 1}, {"probes": 2, "candidates": 5}, {"threshold": 0.1}):
-            if metric != "cosine":  # squared distances would be infinite
-                for asked in (query, query.astype(np.float32), query[None]):
-                    with pytest.raises(InvalidParameter, match="of a length of at most 1e"):
-                        index.search(asked, k=3, **plan)
-                continue
             ids = index.search(query, k=3, **plan).ids
             assert ids.shape == (3,)
             assert ((ids >= -1) & (ids < len(X))).all()
-        if metric == "cosine":  # the length of a query is of no account
-            small = index.search(query / 1e38, k=3, threshold=0.0)
-            large = index.search(query, k=3, threshold=0.0)
-            np.testing.assert_allclose(large.distances, small.distances, atol=1e-4)
+        small = index.search(query / 1e38, k=3, threshold=0.0)
+        large = index.search(query, k=3, threshold=0.0)
+        np.testing.assert_allclose(large.distances, small.distances, atol=1e-4)
 
 
 # --- files -----------------------------------------------------------------------------------

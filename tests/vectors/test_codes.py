@@ -19,7 +19,7 @@ from irli.base import folder as storage
 from irli.engine.prefilter import LONG
 from irli.engine.vector_layout import L2, MOST_CANDIDATES
 from irli.errors import InvalidParameter
-from irli.vectors.held_out import HeldOut
+from irli.vectors.held_out import hold_out
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune import tune
 
@@ -73,9 +73,13 @@ def test_more_candidates_than_codes_choose(case: Case) -> None:
     case.check_exact(case.index.search(case.queries, k=10, **many), 10)
 
 
-@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-30, 1e18, 1e36])
+@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-30, 1e17, 1e36])
 def test_odd_queries(case: Case, value: float) -> None:
     odd = np.stack([np.full(10, value), value * np.eye(10)[3]]).astype(np.float32)
+    if value > 1e18 and case.metric != "cosine":
+        with pytest.raises(InvalidParameter, match="'queries' parameter must hold vectors of a"):
+            case.index.search(odd, k=5, score="codes")
+        return
     for plan in ({"probes": 2}, {"threshold": 0.0}, {"threshold": 0.3, "candidates": 7}):
         found = case.index.search(odd, k=5, score="codes", **plan)
         assert (found.counts == 5).all()
@@ -111,7 +115,7 @@ def test_ids_beyond_32_bits() -> None:
     np.testing.assert_array_equal(found.ids[:, 0], ids)
 
 
-@pytest.mark.parametrize("scale", [1e-18, 1e18])
+@pytest.mark.parametrize("scale", [1e-14, 1e16])
 @pytest.mark.parametrize("metric", METRICS)
 def test_vectors_of_any_scale(metric: str, scale: float) -> None:
     """As long as their distances are floats."""
@@ -185,10 +189,10 @@ def test_codes_count_no_votes(case: Case) -> None:
 
 
 def test_tuning_chooses_codes_where_they_save_most_distances() -> None:
-    """One bucket of wide vectors, which codes read far faster."""
+    """Two buckets of wide vectors, which codes read far faster."""
     X = clusters(80, 50, dim=256, spread=0.3, seed=1).points
-    layout = assemble_layout([random_router(256, 1)], [random_partition(len(X), 1)], X, L2, 32)
-    held = HeldOut(X[:100] + np.float32(0.01), np.full(100, -1))
+    layout = assemble_layout([random_router(256, 2)], [random_partition(len(X), 2)], X, L2, 32)
+    held = hold_out(X[:100] + np.float32(0.01))
     tuned = tune(Searcher(layout), held, "l2", 0.9, 10)
     assert tuned.reached
     assert tuned.parameters.score == "codes"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import small_default
 from damage import Array, change, change_meta, edits, put, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted import clusters
 
 from irli import FormatError, VectorIndex
-from irli.base.folder import Folder
+from irli.base.folder import Folder, read_folder
 from irli.vectors.parameters import SCORES
 
 NAMES = ("codes", "int8", "int8-l2", "cascade", "stages")
@@ -160,6 +163,12 @@ def test_every_array_must_be_there(name: str) -> None:
         {"defaults": {"probes": 1, "threshold": 0.5}},
         {"defaults": {"steps": 1}},
         {"defaults": None},
+        {"defaults": {"points": [{"k": 1}]}},
+        {"defaults": {"points": 3}},
+        {"defaults": {"centroids": -1}},
+        {"defaults": {"exact": "no"}},
+        {"tuned": {"k": 3}},
+        {"tuned": "well"},
         {"recipe": {"seed": -1}},
         {"recipe": None},
     ],
@@ -211,3 +220,48 @@ def test_any_damage_is_refused_or_harmless(name: str, damage: list[tuple[str, An
     except FormatError:
         return
     search_in_every_way(index)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A folder with all that this version writes."""
+    X = clusters(6, 20, dim=8, spread=0.5, seed=1).points
+    path = tmp_path_factory.mktemp("learned") / "index"
+    VectorIndex(recipe=small_default(buckets=8, pieces=4)).fit(X, threads=1).save(path)
+    return read_folder(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "edit"),
+    [
+        ("centroid_centre", drop),
+        ("centroid_centre", lambda a: a[:0]),
+        ("centroid_columns", drop),
+        ("centroid_columns", widen),
+        ("centroid_columns", lambda a: a.astype(np.float64)),
+        ("centroid_bias", drop),
+        ("centroid_bias", lambda a: a[None]),
+    ],
+)
+def test_centroids_that_do_not_fit(
+    learned: Folder, array: str, edit: Callable[[Array], Array]
+) -> None:
+    search_in_every_way(VectorIndex.from_folder(learned))
+    with pytest.raises(FormatError, match="'centroid_"):
+        VectorIndex.from_folder(change(learned, array, edit))
+
+
+def test_folders_without_centroids_open(learned: Folder) -> None:
+    arrays = {key: value for key, value in learned.arrays.items() if "centroid" not in key}
+    index = VectorIndex.from_folder(dataclasses.replace(learned, arrays=arrays))
+    search_in_every_way(index)
+    assert index._fitted().layout.centroids.centre.size == 0
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])
+def test_odd_centroids_are_searched(learned: Folder, odd: float) -> None:
+    """Any bucket may seem the nearest then; each is probed at most once."""
+    for array in ("centroid_centre", "centroid_columns", "centroid_bias"):
+        index = VectorIndex.from_folder(change(learned, array, lambda a: np.full_like(a, odd)))
+        search_in_every_way(index)
+        assert (index.search(index.vectors[:9], k=30).ids >= 0).all()

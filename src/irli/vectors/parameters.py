@@ -13,6 +13,7 @@ from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 RANKS = ("distance", "score", "blend")
+TUNED = ("points", "centroids", "far", "by_score", "scale")  # parameters that `tune` alone sets
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
@@ -210,7 +211,7 @@ class SearchParameters:
         >>> SearchParameters.from_json(SearchParameters(probes=3).to_json()).probes
         3
         """
-        check_keywords(values, [each.name for each in dataclasses.fields(cls)], owner="search")
+        check_keywords(values, [each.name for each in dataclasses.fields(cls)], owner=cls.__name__)
         given = {name: values.get(name) for name in SearchArguments.__annotations__}
         far = values.get("far")
         points = tuple(_read_point(point) for point in values.get("points", ()))
