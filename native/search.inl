@@ -573,7 +573,7 @@ inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distance
   }
   sort_down(keys, count);
   for (int64_t t = 0; t < count; ++t) {
-    distances[t] = -key_value(keys[t]);
+    distances[t] = 0.0f - key_value(keys[t]);  // never -0
     items[t] = key_number(keys[t]);
   }
   for (int64_t t = count; t < k; ++t) {

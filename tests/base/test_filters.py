@@ -45,7 +45,7 @@ def allow(ids: Ids, filter: Any) -> list[bool]:
         (Deny(np.array([True, False, False])), [False, True, True]),
         (Deny(Deny([50])), [False, False, True]),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_filters_of_integers(filter: Any, right: list[bool]) -> None:
     assert allow(Ids(OWN), filter) == right
@@ -72,7 +72,7 @@ def test_a_range_holds_what_python_says(start: int, stop: int, step: int) -> Non
         (Deny(["gold"]), [False, True, True]),
         (Deny(set()), [True, True, True]),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_filters_of_strings(filter: Any, right: list[bool]) -> None:
     assert allow(make_ids(WORDS, 3), filter) == right

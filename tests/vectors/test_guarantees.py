@@ -1,4 +1,4 @@
-"""The promises of docs/guarantees.md, on a sample of the shapes. The benchmark measures all of them."""
+"""The promises of docs/guarantees.md, on a sample of the shapes. The benchmark has all of them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,14 @@ from hypothesis import strategies as st
 import irli
 from irli import VectorIndex
 
-ITEMS = 4000
-SAMPLE = (
-    "tight clusters",
-    "clusters 48",
-    "offset 10000",
-    "copies",
-    "heavy tails by product",
-    "d = 2",
-)
+ITEMS = 3000
+SAMPLE = ("tight clusters", "clusters 48", "offset 10000", "copies")
 
 
 @pytest.fixture(scope="module", params=SAMPLE)
 def learned(request: pytest.FixtureRequest) -> tuple[VectorIndex, Shape]:
     shape = make_shape(request.param, ITEMS, 300)
-    recipe = irli.recipe("default", epochs=4)
+    recipe = irli.recipe("default", epochs=2)
     return VectorIndex(shape.metric, recipe=recipe).fit(shape.base), shape
 
 
@@ -64,9 +57,11 @@ def test_strange_queries_have_a_floor(learned: tuple[VectorIndex, Shape], kind: 
     assert measure_work(index, queries) <= 4.5 * measure_work(index, shape.queries)
 
 
-def test_the_same_answers_again(learned: tuple[VectorIndex, Shape]) -> None:
-    index, shape = learned
-    again = VectorIndex(shape.metric, recipe=index.recipe).fit(shape.base)
+def test_the_same_answers_again() -> None:
+    shape = make_shape("heavy tails by product", 1500, 100)
+    recipe = irli.recipe("default", epochs=1)
+    index = VectorIndex(shape.metric, recipe=recipe).fit(shape.base)
+    again = VectorIndex(shape.metric, recipe=recipe).fit(shape.base)
     assert again.tuned == index.tuned
     for k in (1, 10, 100):
         one, other = index.search(shape.queries, k), again.search(shape.queries, k)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_finite
-from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int
+from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_k
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.ids import (
@@ -44,7 +44,7 @@ from irli.cluster.shard import VectorShard
 from irli.cluster.tune import tune_shards
 from irli.cluster.vector_job import make_vector_job
 from irli.cluster.workdir import WorkDir
-from irli.errors import NotFitted
+from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.parameters import SearchArguments, SearchParameters
 from irli.vectors.results import RangeResult, SearchResult
 from irli.vectors.searcher import Explanation
@@ -167,7 +167,7 @@ class ShardedIndex(Configured):
         self._open(paths, workdir=workdir)
         self.defaults = SearchParameters(probes=min(8, job.recipe.buckets))
         self._names = named
-        self.tuned = self.tune()
+        self.tune()
 
     def _open(self, paths: list[Path], **options: Any) -> None:
         self._group = ShardGroup(
@@ -212,11 +212,11 @@ class ShardedIndex(Configured):
         """
         group = self._fitted()
         prepared, single = as_queries(queries, self._dim)
-        k = check_int("k", k, at_least=1, owner="search")
+        k = check_k(k, len(self), owner="search")
         deadline = check_deadline(deadline, partial, owner="search")
         if threads is not None:
             thread_count(threads)
-        chosen = self.defaults.replace(**parameters)
+        chosen = self._choose(parameters)
         filters = self._split_filter(filter, len(prepared))
         arguments = [(prepared, k, chosen, part, threads) for part in filters]
         answers = group.call("search", arguments, deadline, partial)
@@ -225,6 +225,16 @@ class ShardedIndex(Configured):
         result = ShardedResult(*((distances[0], ids[0]) if single else (distances, ids)))
         result.metric, result.missing = self.metric, answers.missing
         return result
+
+    def _choose(self, given: SearchArguments) -> SearchParameters:
+        """Return the parameters of one search. Learned scores of different shards are no match."""
+        chosen = self.defaults.replace(**given)
+        if chosen.rank != "distance":
+            raise InvalidParameter(
+                "The 'rank' parameter of search must be 'distance' for a ShardedIndex: each shard "
+                f"has its own routers. Got {chosen.rank!r} instead. Use a VectorIndex for it."
+            )
+        return chosen
 
     def search_range(
         self,
@@ -276,7 +286,7 @@ class ShardedIndex(Configured):
         group = self._fitted()
         prepared, _ = as_queries(queries, self._dim)
         k = check_int("k", k, at_least=1, owner="explain")
-        chosen = self.defaults.replace(**given)
+        chosen = self._choose(given)
         filters = self._split_filter(filter, len(prepared))
         arguments = [(prepared, k, chosen, part) for part in filters]
         answers = group.call("explain", arguments).values
@@ -293,7 +303,7 @@ class ShardedIndex(Configured):
         if queries is not None:
             queries = as_vectors(queries, "queries", self._dim)
         tuned = tune_shards(group, self.metric, recall, k, queries, self._tuning)
-        self.defaults = tuned.parameters
+        vars(self).update(defaults=tuned.parameters, tuned=tuned)
         return tuned
 
     def _name(self, ids: NDArray[np.int64]) -> NDArray[Any]:
@@ -432,6 +442,7 @@ class ShardedIndex(Configured):
             "metric": self.metric,
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": self.defaults.to_json(),
+            "tuned": self.tuned and self.tuned.to_json(),
         }
         kept = check_bool("held", held, owner="save")
         arrays: dict[str, NDArray[Any]] = {
@@ -469,12 +480,14 @@ class ShardedIndex(Configured):
             paths, sums = find_shards(root, folder), read_checksums(folder)
             metric, recipe = folder.meta["metric"], Recipe(**folder.meta["recipe"])
             defaults = SearchParameters.from_json(folder.meta["defaults"])
+            saved = folder.meta.get("tuned")
+            tuned = TuneResult.from_json(saved) if saved else None
             arrays = folder.arrays
             tuning = np.array(arrays["tuning_queries"])
             _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
             check_finite("tuning_queries", tuning)
             index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
-        index.defaults, index._tuning = defaults, tuning
+        index.defaults, index.tuned, index._tuning = defaults, tuned, tuning
         index._open(paths, mmap=mmap, verify=verify, sums=sums)
         facts = index._fitted().facts
         check_shards(facts, "metric", [metric] * len(facts))

@@ -16,7 +16,7 @@ from irli.base.checks import (
     as_vectors,
     check_bool,
     check_float,
-    check_int,
+    check_k,
     check_keywords,
     check_norms,
 )
@@ -386,7 +386,7 @@ class VectorIndex(SavedIndex, Configured):
             same = len(last.given) == len(given)
             if same and all(last.given.get(name, self) is value for name, value in given.items()):
                 return last.plan
-        check_int("k", k, at_least=1, owner="search")
+        check_k(k, len(self), owner="search")
         parameters, most = self.defaults.replace(**given), min(int(k), len(self))
         if allowed is not None:
             return self._check_plan(self._plan_filtered(parameters, most, len(allowed.rows)))

@@ -40,7 +40,7 @@ def mend_partition(
     The layout needs no codes. With inner products, other items may be nearer than the item itself.
     Then nothing is changed.
     """
-    if metric == "ip":
+    if metric == "ip" or layout.bias.shape[1] == 1:  # one bucket holds all
         return layout.offsets, layout.items
     searcher = Searcher(layout)
     homes = _find_homes(layout)
