@@ -48,6 +48,9 @@ def _indexes() -> Iterator[tuple[str, Any]]:
         ("l2", narrow, {"scoring": "full"}),
     ):
         yield "vectors", irli.VectorIndex(metric, recipe=irli.recipe(**short, **changes)).fit(X)
+    wants = np.arange(len(narrow))[:, None]
+    index = irli.VectorIndex(recipe=irli.recipe("relevance", **short))
+    yield "vectors", index.fit(narrow, queries=narrow + 0.1, relevance=wants)
     words = [f"item {i}" for i in range(len(narrow))]
     yield "vectors", irli.VectorIndex(recipe="exact").fit(narrow, ids=words)
     counts = ["one", "two", "three", "four"]
@@ -102,6 +105,7 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
         ("vectors", ("N", "d")),
         ("items", ("entries",)),
         ("tuning_queries", ("v", "d")),
+        ("tuning_relevant", ("v", "j")),
         ("code_blocks", ("blocks",)),
         ("weights", ("weights",)),
         ("trained", ("rows",)),

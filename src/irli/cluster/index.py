@@ -71,7 +71,7 @@ class ShardedIndex(Configured):
     Parameters
     ----------
     metric, recipe
-        As for `VectorIndex`. All shards use the same recipe.
+        As for `VectorIndex`, but by default shards always learn. All use the same recipe.
     shards : int
         P. Each shard holds N / P consecutive items.
     ray : str, optional
@@ -294,10 +294,10 @@ class ShardedIndex(Configured):
         return explanation._replace(ids=self._name(explanation.ids))
 
     def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
-        """Find the fastest search that reaches `recall` at `k`, and make it the default.
+        """Find the search of least work that reaches `recall` at `k`, and make it the default.
 
-        It is like `VectorIndex.tune`. All shards get the same parameters. The measured seconds are
-        those of a query in a batch, over all shards.
+        It is like `VectorIndex.tune`. All shards get the same parameters. The counted work is that
+        of a query in all shards.
         """
         group = self._fitted()
         if queries is not None:

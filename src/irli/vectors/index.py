@@ -81,16 +81,16 @@ class VectorIndex(SavedIndex, Configured):
         1 - cos, so that smaller is nearer. Results also have `similarities`. "euclidean" is the
         same as "l2", "dot" and "inner_product" as "ip", "angular" as "cosine".
     recipe : str or Recipe
-        How to learn: "default", "paper", or one made with `irli.recipe`. "exact" learns nothing
-        and compares all items. "auto" is "exact" for few items, where that takes less than 200
-        microseconds a query, and else "default".
+        How to learn: "default", "relevance", "paper", or one made with `irli.recipe`. "exact"
+        learns nothing and compares all items. "auto" is "relevance" if that is given, "exact" for
+        few items, where that takes less than 200 microseconds a query, and else "default".
 
     Attributes
     ----------
     defaults : SearchParameters
         The search parameters of calls that give none. `tune` sets them.
     tuned : TuneResult
-        What `tune` found last.
+        What `tune` found last. It is saved with the index.
     history : list of dict
         Loss, recall and loads after each re-partition of each repetition.
 
@@ -241,8 +241,8 @@ class VectorIndex(SavedIndex, Configured):
         threads : int
             -1 uses every core.
         **parameters
-            probes, threshold, min_votes, candidates, score: see `SearchParameters`. Those left out
-            have the values that `tune` chose.
+            probes, threshold, min_votes, candidates, score, rank, exact: see `SearchParameters`.
+            Those left out have the values that `tune` chose.
 
         Returns
         -------
@@ -427,8 +427,9 @@ class VectorIndex(SavedIndex, Configured):
     def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
         """Find the search of least work that reaches `recall`, and make it the default.
 
-        It is tuned for `k`, and for 1, 10, 100 and 1000 items. Other k take what lies between.
-        Nearly all items must find themselves, too.
+        It is tuned for `k`, and for 1, 10, 100, 300 and 1000 items. Other k take what lies between.
+        Nearly all items must find themselves, too. If `fit` was given relevance, the share of the
+        relevant items counts instead, and it also chooses how results are ranked.
 
         Parameters
         ----------

@@ -53,8 +53,9 @@ class Explanation(NamedTuple):
         How far a filter widened the search: it probed as if 2^widened times as many items were
         wanted.
     strange : bool array of shape (n,)
-        Whether the query was far from all items found, and so probed more buckets, those with the
-        nearest centroids.
+        Whether the query was unlike everything learned, and so probed more buckets, those with the
+        nearest centroids: its probed buckets had little probability together, or all items found
+        were far.
     router_multiplications : int
         Multiplications to route one query.
     seconds : dict
