@@ -467,7 +467,8 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     const bool enough = counts.found >= plan.k;
     if (counts.strange && are_few(layout, filter)) return list_all(layout, filter, scratch);
     if (enough && needed <= level + kEnough) return;
-    if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
+    // Where few of the nearest items are allowed, even fewer may be a little farther away.
+    if (needed > level + kEnough) level = needed + 1;
     if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
     if (enough) continue;
     if (layout.centroids.present) {

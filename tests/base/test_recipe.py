@@ -162,6 +162,7 @@ EXACT = DEFAULT | {"name": "exact", "buckets": 1, "pieces": 0, "self_hits": Fals
 TABLES: dict[str, dict[str, Any]] = {
     "auto": AUTO,
     "exact": EXACT,
+    "relevance": DEFAULT | {"name": "relevance", "repetitions": 4, "boost": False},
     "default": DEFAULT,
     "paper": PAPER,
     "paper-labels": PAPER_LABELS,
@@ -278,6 +279,7 @@ def test_the_paper_asks_for_nothing_that_depends_on_the_data() -> None:
                 "choices": 1,
                 "buckets_per_item": 1,
                 "linear": 3,
+                "scoring": "full",
                 "pieces": 0,
                 "training_points": 200_000,
                 "repartition_every": 2,
@@ -361,6 +363,6 @@ def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["labels", "paper-labels"])
 def test_recipes_of_labels_are_not_for_vectors(name: str) -> None:
-    message = rf"must be one for vectors: 'default', 'paper'\. Got '{name}' .* LabelIndex"
+    message = rf"must be one for vectors: 'auto', .* 'paper'\. Got '{name}' .* LabelIndex"
     with pytest.raises(InvalidParameter, match=message):
         recipe(name, buckets=8).resolve(1000, 16)

@@ -42,6 +42,7 @@ COMMANDS = {
     "cluster": ["large", "overhead", "failures", "replicas", "plan", "labels"],
     "paper": ["rounds", "loads", "votes"],
     "start": ["first-answer", "call"],
+    "guarantees": ["measure", "report"],
 }
 ON_RAY = ["large", "overhead", "failures", "replicas"]
 
@@ -120,6 +121,15 @@ def test_compare_and_report(run: Runner, results: Path, monkeypatch: pytest.Monk
     assert "built in" not in printed
     assert "(rough" not in printed
     assert "FAISS IVFFlat" in printed
+
+
+def test_guarantees(run: Runner, results: Path) -> None:
+    printed = run("guarantees", "measure", "report")
+    assert "tight clusters: recall" in printed
+    assert "The worst recall10@10 of ordinary queries is" in printed
+    page = (results / "guarantees" / "report.md").read_text()
+    assert "| tight clusters (l2) | 32 |" in page
+    assert run("guarantees", "measure") == ""  # what is measured is not repeated
 
 
 def test_others(run: Runner, results: Path) -> None:

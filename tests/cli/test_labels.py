@@ -344,7 +344,7 @@ def test_recipes_of_the_other_kind(run: Runner, files: Files, tmp_path: Path) ->
     asked = ["labels", "fit", files.xmc, "--out", out, "--recipe", "default"]
     refused(run(*asked), "'recipe'", "labels have no vectors", "recipe('labels')")
     asked = ["build", files.dense, out, "--recipe", "labels"]
-    refused(run(*asked), "'recipe'", "'default', 'paper'", "irli labels fit")
+    refused(run(*asked), "'recipe'", "'exact', 'paper'", "irli labels fit")
     assert not out.exists()
 
 

@@ -614,7 +614,7 @@ def test_one_dimension(metric: str, recipe: str) -> None:
 def test_very_small_and_very_large_numbers(metric: str, scale: float) -> None:
     X = (base().astype(np.float64) * scale).astype(np.float32)
     if metric != "cosine" and not 1e-15 < scale < 1e18:
-        with pytest.raises(InvalidParameter, match="'X' parameter must hold .* a length of at"):
+        with pytest.raises(InvalidParameter, match=r"'X' parameter must hold .* a length of at"):
             fit(X, metric=metric)
         return
     index = fit(X, metric=metric)

@@ -10,6 +10,7 @@ import numpy as np
 
 from bench.commands import Options
 from bench.common import say, write_json
+from bench.guarantees.page import replace_figures, write_report
 from bench.guarantees.promises import (
     FILTERS,
     SHARES,
@@ -19,7 +20,7 @@ from bench.guarantees.promises import (
     measure_work,
 )
 from bench.guarantees.shapes import SHAPES, Shape, make_shape, make_strange_queries
-from irli import VectorIndex
+from irli import VectorIndex, recipe
 
 KS = (1, 10, 30, 100, 300, 500, 1000)
 STRANGE = ("between", "noise", "far")
@@ -31,12 +32,15 @@ def measure(options: Options) -> None:
     """Measure every shape that has no figures yet, and write them after each one."""
     path = options.results / "guarantees" / "shapes.json"
     found = json.loads(path.read_text()) if path.exists() and not options.again else {}
-    for name in options.shapes or SHAPES:
+    names, items, learning = options.shapes or SHAPES, options.items, recipe("default")
+    if options.smoke:
+        names, items, learning = ["tight clusters"], 600, recipe("default", epochs=1)
+    for name in names:
         if name in found:
             continue
-        shape = make_shape(name, options.items, _QUERIES)
+        shape = make_shape(name, items, _QUERIES)
         start = perf_counter()
-        learned = VectorIndex(shape.metric, recipe="default").fit(shape.base)
+        learned = VectorIndex(shape.metric, recipe=learning).fit(shape.base)
         seconds = perf_counter() - start
         found[name] = {"items": len(shape.base), "dim": shape.base.shape[1], "metric": shape.metric}
         found[name] |= {"fit_seconds": round(seconds, 1), "learned": measure_shape(learned, shape)}
@@ -82,7 +86,9 @@ def measure_shape(index: VectorIndex, shape: Shape) -> dict[str, Any]:
 
 
 def report(options: Options) -> None:
-    """Write the table of the worst figures into docs/guarantees.md."""
-    from bench.guarantees.page import write_page
-
-    write_page(options.results / "guarantees" / "shapes.json")
+    """Write the table beside the figures, and into docs/guarantees.md."""
+    folder = options.results / "guarantees"
+    text = write_report(json.loads((folder / "shapes.json").read_text()))
+    (folder / "report.md").write_text(text)
+    if not options.smoke:
+        replace_figures(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from bench.common import REPOSITORY, format_table, say
@@ -26,16 +24,17 @@ _HEAD = [
 ]
 
 
-def write_page(path: Path) -> None:
-    """Replace the figures of the page by those in a file."""
-    found = json.loads(path.read_text())
-    table = "\n".join(format_table(_HEAD, [_list_row(name, found[name]) for name in found]))
-    page = PAGE.read_text()
-    before, rest = page.split(_BEGIN)
-    after = rest.split(_END)[1]
-    text = f"{before}{_BEGIN}\n\n{_summarize(found)}\n\n{table}\n\n{_END}{after}"
-    PAGE.write_text(text)
+def write_report(found: dict[str, Any]) -> str:
+    """Print the worst figures, and return them with the table of all shapes."""
     say(_summarize(found))
+    table = format_table(_HEAD, [_list_row(name, found[name]) for name in found])
+    return "\n".join([_summarize(found), "", *table, ""])
+
+
+def replace_figures(text: str) -> None:
+    """Replace the figures of the page."""
+    before, rest = PAGE.read_text().split(_BEGIN)
+    PAGE.write_text(f"{before}{_BEGIN}\n\n{text}\n{_END}{rest.split(_END)[1]}")
 
 
 def _list_row(name: str, shape: dict[str, Any]) -> list[str]:

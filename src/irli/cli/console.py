@@ -283,6 +283,11 @@ def format_parameters(parameters: Values) -> str:
     )
 
 
+def to_plain(ids: NDArray[Any]) -> NDArray[Any]:
+    """Return ids as an array that a file can hold without pickle: no string where there is none."""
+    return ids if ids.dtype != object else np.where(is_item(ids), ids, "").astype(str)
+
+
 def format_results(found: SearchResult) -> str:
     return format_pairs(
         "query",
