@@ -449,10 +449,11 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
                            const Filter* filter, const float* query, int64_t row,
                            Scratch& scratch) {
   constexpr double kEnough = 0.5;  // a level that is this much too low is not worth another scan
+  constexpr double kSpare = 0.25;  // levels in reserve, since the near items are a sample
   Counts& counts = scratch.counts;
   counts = {};
   const int64_t all = layout.repetitions * layout.buckets;
-  double level = filter && plan.levels ? plan.start : 0;
+  double level = filter && plan.levels ? plan.start + kSpare : 0;
   int64_t missing = 0;  // buckets to probe besides, because too few items were found
   while (true) {
     int64_t probed = probe(layout, plan, row, level, scratch);
@@ -463,12 +464,11 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     collect(layout, plan, wanted_for(plan, counts.strange), filter, probed, scratch);
     counts.level = level;
     if (probed == all || missing >= layout.buckets || !plan.fill) return;
-    const double needed = filter && plan.levels ? needed_level(counts) : 0;
+    const double needed = filter && plan.levels ? needed_level(counts) + kSpare : 0;
     const bool enough = counts.found >= plan.k;
     if (counts.strange && are_few(layout, filter)) return list_all(layout, filter, scratch);
     if (enough && needed <= level + kEnough) return;
-    // Where few of the nearest items are allowed, even fewer may be a little farther away.
-    if (needed > level + kEnough) level = needed + 1;
+    if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
     if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
     if (enough) continue;
     if (layout.centroids.present) {

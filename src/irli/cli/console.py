@@ -28,6 +28,7 @@ from irli.base.folder import (
     read_folder,
     read_manifest,
 )
+from irli.base.ids import is_item
 from irli.base.metrics import recall as recall_at
 from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, read_ground_truth, read_vectors

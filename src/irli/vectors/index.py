@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.repetition import History
 
 
-_SPARE = 0.25  # levels in reserve under a filter: the allowed items near a query are a sample
+_EAGER = 4.0  # a search that has to widen much is not much cheaper than comparing all
 _RECALL, _K = 0.95, 10  # what `fit` tunes the search to
 _SHORTEST = 1e-15  # length of the longest vector; shorter ones have no squares in float32
 
@@ -418,9 +418,9 @@ class VectorIndex(SavedIndex, Configured):
         dear = (
             at
             for at in levels
-            if at > level and parameters.points and parameters.work_at(k * 2**at) > exact
+            if at > level and parameters.points and _EAGER * parameters.work_at(k * 2**at) > exact
         )
-        return parameters.to_plan(k, FilterPlan(level + _SPARE, next(dear, math.inf)))
+        return parameters.to_plan(k, FilterPlan(level, next(dear, math.inf)))
 
     # --- tuning --------------------------------------------------------------------------------
 
