@@ -119,9 +119,7 @@ inline float squared_distance(const float* a, const float* b, int64_t count) {
   }
 }
 
-constexpr double kLongest = 1e18;  // length of a query
-
-// Copy a row, scaled to unit length if `unit`. Return whether it is finite and not too long.
+// Copy a row, scaled to unit length if `unit`. Return whether it is finite.
 inline bool copy_row(const float* row, int64_t count, bool unit, float* out) {
   // In float64, where the square of a float32 cannot overflow. Eight sums, so that the compiler may
   // use vectors and still keep one order.
@@ -133,8 +131,7 @@ inline bool copy_row(const float* row, int64_t count, bool unit, float* out) {
   for (; j < count; ++j) total[0] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
   const double length = ((total[0] + total[4]) + (total[2] + total[6])) +
                         ((total[1] + total[5]) + (total[3] + total[7]));
-  // NaN, infinite, or so long that squared distances would leave float32.
-  if (!(length <= (unit ? 1.7976931348623157e308 : kLongest * kLongest))) return false;
+  if (!(length <= 1.7976931348623157e308)) return false;  // infinite or NaN
   if (unit) {
     const double scale = length > 0 ? 1.0 / sqrt(length) : 0.0;
     for (j = 0; j < count; ++j) out[j] = static_cast<float>(row[j] * scale);

@@ -221,7 +221,7 @@ def forge_array(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
         put(files, prefix, entry, save(tensors))
         return f"{tensor}: {edit}"
     try:
-        dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+        dtype, shape = np.dtype(entry["dtype"]), tuple(entry.get("shape", ()))
         head = len(_make_npy_header(dtype, shape))
         array = edit(np.frombuffer(data, dtype, offset=head).reshape(shape).copy())
     except (TypeError, ValueError, OverflowError, IndexError):
