@@ -17,7 +17,7 @@ _DISTANCES = 10**11  # exact distances to compute for them, within these bounds
 _REPARTITION_EVERY = 2  # epochs
 _HUGE = 2_000_000  # from this many items on, a re-partition takes longer than the training
 _EXACT_ITEM, _EXACT_NUMBER, _EXACT_MOST = 4.0, 0.08, 200_000.0  # nanoseconds
-_LEAST_ROUNDED = 16  # dimensions; the bytes of fewer cannot tell thousands of buckets apart
+_LEAST_ROUNDED = 5  # dimensions; the bytes of fewer cannot tell thousands of buckets apart
 _MOST_ONE_PER_LABEL = 2048  # up to this many labels, one bucket for each label is best
 
 
