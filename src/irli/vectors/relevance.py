@@ -83,7 +83,7 @@ def _list_parameters(
         threshold = _LEAST ** (stride / _STRIDES)
         plain = SearchParameters(threshold=threshold)
         work = searcher.measure(queries, plain.to_plan(k), thread_count(None))[2]
-        if stride and work[:, 1].mean() > len(searcher.layout.vectors):
+        if stride > _STRIDES // 2 and work[:, 1].mean() > len(searcher.layout.vectors):
             return
         for rank, weight in rankings:
             yield SearchParameters(threshold=threshold, rank=rank, by_score=weight, scale=scale)

@@ -413,6 +413,8 @@ class Trial:
         safe = [mean - _MARGIN * error for mean, error in zip(recalls, errors, strict=True)]
         probed, scanned, candidates = counts[:, :3].mean(axis=0)
         codes = parameters.score == "codes"
+        if codes and len(self.searcher.layout.int8.bytes):  # all are compared in 8 bits first
+            candidates = min(plan.candidates, scanned)
         work = count_work(self.searcher.layout, probed, scanned, candidates, codes)
         return Measured(
             recall=min(recalls, default=1.0),
