@@ -335,7 +335,7 @@ def use_vectors(index: Any) -> list[Any]:
     for way in ways:
         answers += check_answer(*index.search(queries, threads=1, **way), known)
     answers += check_answer(*index.search(queries[0], k=4), known)
-    answers += check_answer(*index.nearest(queries[:2], 3), known)
+    answers += check_answer(*index.search(queries[:2], 3, exact=True), known)
     explained = index.explain(queries[:2], k=2)
     return [*answers, explained.ids, explained.votes, explained.scanned]
 

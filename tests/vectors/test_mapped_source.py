@@ -54,7 +54,7 @@ def test_a_changed_file_is_noticed_by_whatever_comes_first(path: Path, tmp_path:
         [
             lambda: index.search(query, k=2),
             lambda: index.search(query[None], k=2),
-            lambda: index.nearest(query[None], k=2),
+            lambda: index.search(query[None], k=2, exact=True),
             lambda: index.tune(),
             lambda: index.save(tmp_path / "index"),
         ]

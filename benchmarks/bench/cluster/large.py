@@ -57,7 +57,7 @@ def large(options: Options) -> None:
         f"{allowed / 1e6:.0f} MB), by step: { {k: v // 10**6 for k, v in watch.peak.items()} }"
     )
     queries = make_skewed(options.queries, options.dim, part=QUERIES)
-    truth = index.nearest(queries, 10).ids
+    truth = index.search(queries, 10, exact=True).ids
     rows = _measure_irli(index, queries, truth)
     index.close()
     rows += _measure_faiss(items, queries, truth, rounds=1 if options.smoke else 25)
