@@ -13,7 +13,17 @@ import pytest
 BUILDS = [Path(__file__).parents[2] / "build" / name for name in ("native", "dev", "tests")]
 BACKENDS = ["plain", "avx2", "avx512"]
 # Functions of the C library that exist once, for all processors.
-LIBRARY = {"expf", "logf", "memcpy", "memmove", "memset", "__stack_chk_fail"}
+LIBRARY = {
+    "exp2",
+    "expf",
+    "log2",
+    "logf",
+    "sqrt",
+    "memcpy",
+    "memmove",
+    "memset",
+    "__stack_chk_fail",
+}
 # Instructions that AVX-512 F, BW, DQ, VL and VNNI do not have: VBMI, VBMI2, BITALG, VPOPCNTDQ,
 # IFMA, BF16, FP16, GFNI and AES.
 NEWER = r"vperm[it]?2?b|vpcompress[bw]|vpexpand[bw]|vpsh[lr]d|vpopcnt|vpmadd52|bf16|ph$|gf2p8|aes"
