@@ -19,7 +19,7 @@ import irli
 from irli import VectorIndex
 
 ITEMS = 3000
-SAMPLE = ("tight clusters", "clusters 48", "offset 10000", "copies")
+SAMPLE = ("tight clusters", "clusters 48", "offset 10000", "copies", "d = 3, by angle")
 
 
 @pytest.fixture(scope="module", params=SAMPLE)

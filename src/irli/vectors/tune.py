@@ -46,7 +46,7 @@ _FAR = 0.995  # a query that is farther from all items than this share of the ot
 _ROUTED = 64  # queries routed at a time
 _TINY = 5e-324  # stands for a threshold of 0
 _FEWEST = 20  # held-out queries that can tell what is far
-_TIE = 1e-5  # distances that differ by less, relatively, are equal
+_TIE = {"l2": 1e-5, "ip": 1e-6, "cosine": 1e-6}  # a relative difference that is due to rounding
 _MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
 
 
@@ -248,16 +248,17 @@ def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measur
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
-    """Lower the threshold for one item until nearly all items find themselves."""
+    """Lower the thresholds until nearly all items find themselves, if that can be reached."""
     items = len(trial.searcher.layout.vectors)
-    while trial.self_hits(parameters) < _SELF_HITS:
-        first = parameters.points[0]
+    wider = parameters
+    while trial.self_hits(wider) < _SELF_HITS:
+        first = wider.points[0]
         if first.threshold == 0.0 and (first.candidates or items) >= items:
-            break
+            return parameters.at(trial.k)
         lower = first.threshold / 2 if first.threshold > _LEAST else 0.0
-        points = [_widen(point, lower, parameters.score) for point in parameters.points]
-        parameters = dataclasses.replace(parameters, points=_make_monotone(points))
-    return parameters.at(trial.k)
+        points = [_widen(point, lower, wider.score) for point in wider.points]
+        wider = dataclasses.replace(wider, points=_make_monotone(points))
+    return wider.at(trial.k)
 
 
 def _widen(point: OperatingPoint, threshold: float, score: str) -> OperatingPoint:
@@ -402,7 +403,7 @@ class Trial:
         more = int(min(self.k + spare, len(self.searcher.layout.vectors)))
         plan = parameters.to_plan(more, fill=False)  # so that more work never lowers the recall
         distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
-        near = distances <= (self._last + _TIE * np.abs(self._last))[:, None]
+        near = distances <= (self._last + _TIE[self.metric] * np.abs(self._last))[:, None]
         others = (found >= 0) & (found != self.rows[:, None])
         hits = (near & others).sum(axis=1) - self._copies
         hits = np.clip(hits, 0, self._count)
@@ -432,6 +433,9 @@ class Trial:
         vectors = self.searcher.layout.vectors
         rows = np.arange(len(vectors))[:: max(1, len(vectors) // _SELF_SAMPLE)]
         items = np.ascontiguousarray(vectors[rows])
-        found = self.searcher.measure(items, parameters.to_plan(1), thread_count(None))[1][:, 0]
-        equal = (vectors[np.maximum(found, 0)] == items).all(axis=1) & (found >= 0)
+        plan = parameters.to_plan(1)
+        distances, found, _ = self.searcher.measure(items, plan, thread_count(None))
+        own = np.zeros(len(items)) if self.metric == "l2" else -np.square(items).sum(axis=1)
+        near = distances[:, 0] <= own + _TIE[self.metric] * np.abs(own)  # as near as itself
+        equal = (found[:, 0] >= 0) & near
         return float(equal.mean())
