@@ -202,7 +202,7 @@ def make_trial(index: VectorIndex, k: int) -> Trial:
 
 def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     """Some standard errors of the recall of a query, which is counted here once more."""
-    held, k = index._tuning, 20
+    held, k = index._tuning, 8  # so few that a bucket holds them: `tune` does not fill up
     seen = make_trial(index, k).measure(SearchParameters(probes=1))
     exact = nearness(exact_distances(held.queries, data()[0], index.metric), index.metric)
     exact[np.arange(len(held.rows)), held.rows] = np.inf
@@ -211,9 +211,9 @@ def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     distances = nearness(found.distances, index.metric)
     hits = (distances <= last + slack(last)) & (found.ids != held.rows[:, None])
     shares = np.minimum(hits.sum(axis=1), k) / k
-    assert seen.recall == pytest.approx(shares.mean(), abs=2e-3)
+    assert seen.recall == pytest.approx(shares.mean(), abs=0.01)
     margin = tuning._MARGIN * shares.std() / np.sqrt(len(shares))
-    assert seen.recall - seen.safe_recall == pytest.approx(margin, abs=2e-3)
+    assert seen.recall - seen.safe_recall == pytest.approx(margin, abs=5e-3)
     told = index.explain(held.queries, k=k + 1, probes=1)
     assert seen.scanned == pytest.approx(told.scanned.mean())
     assert seen.probed == pytest.approx(told.probed.mean())
