@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planted import shifted_queries
 from problems import points
 
-from irli import Recipe, VectorIndex
+from irli import IrliWarning, Recipe, VectorIndex, recipe
 from irli.engine.exact import exact_neighbors
 from irli.errors import InvalidParameter
 
@@ -92,3 +92,12 @@ def test_neighbours_that_are_given_need_not_be_computed() -> None:
     again = fit(X, neighbors=itself)  # as which it does not count
     assert again._fitted().layout.items.shape == given._fitted().layout.items.shape
     assert (again.search(X, k=1, threshold=0.0).ids[:, 0] == np.arange(len(X))).all()
+
+
+def test_few_votes_are_said() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
+    index = VectorIndex(recipe=recipe("default", epochs=1, buckets=16)).fit(X)
+    for queries in (X[:3], X[0]):
+        with pytest.warns(IrliWarning, match="min_votes=3 leaves out"):
+            found = index.search(queries, k=5, probes=1, min_votes=3)
+        assert (found.counts == 0).all()

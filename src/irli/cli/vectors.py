@@ -16,6 +16,7 @@ from irli._native import simd
 from irli.base.checks import as_vectors, check_choice
 from irli.base.ids import is_item
 from irli.base.recipe import AUTO
+from irli.base.sparse import as_relevance, find_heaviest
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
     HDF5,
@@ -210,6 +211,9 @@ def evaluate(
     truth: Annotated[
         Path | None, Option(help="Their true nearest item rows. Default: computed.")
     ] = None,
+    relevance: Annotated[
+        Path | None, Option(help="Or their relevant items: .npz of SciPy, or item rows.")
+    ] = None,
     k: K = 10,
     probes: Annotated[str | None, Option(help="Values to compare, such as 1,2,4,8.")] = None,
     threshold: Annotated[
@@ -220,9 +224,13 @@ def evaluate(
 ) -> None:
     """Measure the recall, work and speed of an index, by default with its default parameters."""
     sweep = console.read_sweep(probes, threshold)
+    console.check_at_most_one(truth=truth, relevance=relevance)
     opened = console.open_vectors(index)
     vectors, rows = console.read_test(data, queries, queries_file, truth, len(opened))
     vectors = as_vectors(vectors[:limit], "queries", opened.stats()["dim"])
+    if relevance is not None:
+        given = as_relevance(console.read_relevance(relevance), len(vectors), len(opened))
+        rows = find_heaviest(given, k)
     computed = rows is None
     if rows is None:
         true_ids = opened.search(vectors, k, exact=True).ids

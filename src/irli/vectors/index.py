@@ -33,6 +33,7 @@ from irli.base.ids import (
     split_filter,
 )
 from irli.base.index import Configured, SavedIndex
+from irli.base.logs import warn
 from irli.base.memory import MappedFile
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -261,7 +262,8 @@ class VectorIndex(SavedIndex, Configured):
         form = ANSWER_FORM[self.metric]
         if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and plan.k == k:
             found = searcher.search_one(queries, plan, self._ids.values, form)
-            if found is not None and math.isfinite(found[0][0]):  # or else it may be too long
+            # Else the query may be too long, or the answer too short.
+            if found is not None and math.isfinite(found[0][0]) and found[1][-1] >= 0:
                 return self._make_result(*found)
         prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
         _check_scale(prepared, "queries", self.metric)
@@ -270,6 +272,11 @@ class VectorIndex(SavedIndex, Configured):
         if plan.k < k:
             distances = _add_columns(distances, k, worst_distance(self.metric))
             ids = _add_columns(ids, k, -1)
+        if plan.min_votes > 1 and (ids[:, : plan.k] < 0).any():
+            warn(
+                f"Fewer than {k} items were found for some queries: min_votes={plan.min_votes} "
+                "leaves out those in fewer probed buckets. Lower it, or probe more buckets."
+            )
         return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
 
     def search_range(
