@@ -51,16 +51,16 @@ format: setup  ## format the code and sort its imports
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup  ## run the benchmarks
-	$(BIN)/python benchmarks/bars.py
+bench: setup  ## measure what an index promises, on data of many shapes
+	$(BIN)/python benchmarks/guarantees.py measure report
 
 peers: .venv-peers/.installed  ## make .venv-peers with the libraries that labels are compared with
 
-# An environment of its own, since PECOS needs numpy < 2; peers.txt says why --no-deps.
-.venv-peers/.installed: benchmarks/peers.txt
+# An environment of its own, since PECOS needs numpy < 2; label-peers.txt says why --no-deps.
+.venv-peers/.installed: benchmarks/label-peers.txt
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@echo "Installing the peers into .venv-peers ..."
-	@.venv-peers/bin/python -m pip install --quiet --no-deps -r benchmarks/peers.txt
+	@.venv-peers/bin/python -m pip install --quiet --no-deps -r benchmarks/label-peers.txt
 	@touch $@
 
 bench-labels: setup peers  ## compare labels with Omikuji, PECOS and napkinXC
