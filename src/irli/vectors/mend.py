@@ -3,8 +3,7 @@
 Affinity places an item where the queries of its neighbours go. An item that is nobody's neighbour
 may end up in a bucket that its own query does not probe. Then a search for it finds others. Such
 items also get one of the buckets that their own query probes first, the best that has room. They
-are few: 4 % of Fashion-MNIST and 0.3 % of GloVe, with the threshold that finds four of five
-neighbours.
+are few where routers know the data, since the threshold is one that finds most neighbours.
 """
 
 from __future__ import annotations
