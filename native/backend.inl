@@ -29,6 +29,7 @@ constexpr Kernels kKernels = {
     find_codes,
     improve_codes,
     route,
+    route_part,
     search_block,
     run_stage,
     count_votes,

@@ -11,12 +11,12 @@ namespace irli {
 namespace {
 
 LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score, double by_margin,
-                    double by_score, double threshold) {
-  if (k < 1 || probes < 1 || candidates < 1 || score < 0 ||
-      score > static_cast<int64_t>(LabelScore::kLogProbability))
+                    double by_score, double threshold, int64_t min_votes) {
+  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 ||
+      score > static_cast<int64_t>(LabelScore::kVotes))
     throw std::invalid_argument("The parameters of a LabelPlan are out of range.");
   return {k,         probes,   candidates, static_cast<LabelScore>(score),
-          by_margin, by_score, threshold};
+          by_margin, by_score, threshold,  min_votes};
 }
 
 // Read the arrays of a `LabelLayout` in Python, and check the numbers that kernels use as places.
@@ -133,19 +133,21 @@ void bind_predict(nb::module_& m) {
       .def(
           "__init__",
           [](LabelPlan* plan, int64_t k, int64_t probes, int64_t candidates, int64_t score,
-             double by_margin, double by_score, double threshold) {
+             double by_margin, double by_score, double threshold, int64_t min_votes) {
             new (plan) LabelPlan(
-                make_plan(k, probes, candidates, score, by_margin, by_score, threshold));
+                make_plan(k, probes, candidates, score, by_margin, by_score, threshold, min_votes));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("candidates"), nb::arg("score"),
-          nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"))
+          nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"),
+          nb::arg("min_votes") = 1)
       .def_ro("k", &LabelPlan::k)
       .def_ro("probes", &LabelPlan::probes)
       .def_ro("candidates", &LabelPlan::candidates)
       .def_prop_ro("score", [](const LabelPlan& plan) { return static_cast<int64_t>(plan.score); })
       .def_ro("by_margin", &LabelPlan::by_margin)
       .def_ro("by_score", &LabelPlan::by_score)
-      .def_ro("threshold", &LabelPlan::threshold);
+      .def_ro("threshold", &LabelPlan::threshold)
+      .def_ro("min_votes", &LabelPlan::min_votes);
 
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<LabelPredictor>(m, "LabelPredictor", "A label index that threads can predict with.")

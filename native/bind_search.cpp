@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "arrays.h"
+#include "centroids.h"
 #include "check_layout.h"
 #include "cpu.h"
 #include "scratch.h"
@@ -164,34 +165,40 @@ class VectorSearcher {
   // Search the rows from `first` to `last`. Return the row that was reached: after a tenth of a
   // second this goes back to Python, where an interrupt can be seen. `counts` gets the buckets
   // probed, the entries read, the candidates, and whether all items were compared and whether the
-  // query was strange.
+  // query was strange. A single row may be `routed` (R, B) before: see `route_part`.
   int64_t search(const Queries& queries, const SearchPlan& plan, const Allowed& allowed,
                  const Rows& rows_allowed, const Ids& ids, int64_t form, int64_t first,
                  int64_t last, const Array<float, nb::ndim<2>>& distances,
                  const Array<int64_t, nb::ndim<2>>& items,
-                 const std::optional<Array<int64_t, nb::ndim<2>>>& work) {
+                 const std::optional<Array<int64_t, nb::ndim<2>>>& work,
+                 const std::optional<Array<const float, nb::ndim<2>>>& routed) {
     const int64_t rows = static_cast<int64_t>(queries.shape(0));
     check_shape("queries", queries, {-1, layout_.dim});
     check_shape("distances", distances, {rows, plan.k});
     check_shape("items", items, {rows, plan.k});
     check_plan(plan);
     if (work) check_shape("work", *work, {rows, kWork});
-    if (first < 0 || last > rows) throw std::invalid_argument("The rows are out of range.");
+    if (first < 0 || last > rows || (routed && rows != 1))
+      throw std::invalid_argument("The rows are out of range.");
+    if (routed) check_shape("routed", *routed, {layout_.repetitions, layout_.buckets});
     Filter permitted{};
-    const Filter* filter = read_filter(allowed, rows_allowed, permitted);
+    const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
     const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
-    Scratch& scratch = borrowed->prepare(plan.k);
+    Scratch& scratch = borrowed->prepare(plan);
     const Turn turn;
+    const int64_t most = plan.exact ? count_compared(plan.k) : kBlock;
     while (first < last) {
-      const int64_t count = std::min(kBlock, last - first);
-      Counts counts[kBlock];
-      if (!kernels_.search_block(layout_, plan, filter, names, static_cast<Form>(form),
-                                 queries.data() + first * layout_.dim, count, scratch,
-                                 distances.data() + first * plan.k, items.data() + first * plan.k,
-                                 work ? counts : nullptr))
-        throw std::invalid_argument("The queries must be finite.");
+      const int64_t count = std::min(most, last - first);
+      Counts counts[kCompared];
+      scratch.routed = routed ? routed->data() : nullptr;
+      const bool finite = kernels_.search_block(
+          layout_, plan, filter, names, static_cast<Form>(form),
+          queries.data() + first * layout_.dim, count, scratch, distances.data() + first * plan.k,
+          items.data() + first * plan.k, work ? counts : nullptr);
+      scratch.routed = nullptr;
+      if (!finite) throw std::invalid_argument("The queries must be finite.");
       for (int64_t i = 0; work && i < count; ++i) {
         const int64_t row[kWork] = {counts[i].probed, counts[i].read, counts[i].chosen,
                                     counts[i].exact, counts[i].strange};
@@ -218,7 +225,7 @@ class VectorSearcher {
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
     return kernels_.search_block(layout_, plan, nullptr, names.data(), static_cast<Form>(form),
-                                 row.data(), 1, borrowed->prepare(plan.k), near.data(),
+                                 row.data(), 1, borrowed->prepare(plan), near.data(),
                                  found.data(), nullptr);
   }
 
@@ -230,12 +237,29 @@ class VectorSearcher {
     check_shape("out", out, {rows, layout_.repetitions, layout_.buckets});
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
-    Scratch& scratch = borrowed->prepare(1);
+    Scratch& scratch = borrowed->prepare(SearchPlan{.k = 1});
     for (int64_t first = 0; first < rows; first += kBlock) {
       const int64_t count = std::min(kBlock, rows - first);
       kernels_.route(layout_, queries.data() + first * layout_.dim, count, scratch);
       std::copy_n(scratch.logits, count * pairs, out.data() + first * pairs);
     }
+  }
+
+  // Write the log-probabilities of the repetitions from `first` to `last` of one query (d,) into
+  // `out` (R, B). So several threads can route it.
+  void route_part(const Array<const float, nb::ndim<1>>& query, int64_t form, int64_t first,
+                  int64_t last, const Array<float, nb::ndim<2>>& out) {
+    check_shape("query", query, {layout_.dim});
+    check_shape("out", out, {layout_.repetitions, layout_.buckets});
+    if (first < 0 || last > layout_.repetitions || first > last)
+      throw std::invalid_argument("The repetitions are out of range.");
+    nb::gil_scoped_release unlocked;
+    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    Scratch& scratch = borrowed->prepare(SearchPlan{.k = 1});
+    if (!kernels_.route_part(layout_, query.data(), static_cast<Form>(form), first, last, scratch))
+      throw std::invalid_argument("The queries must be finite.");
+    std::copy_n(scratch.logits + first * layout_.buckets, (last - first) * layout_.buckets,
+                out.data() + first * layout_.buckets);
   }
 
   // Run the stages of one prepared query (1, d) and report what each did.
@@ -244,7 +268,7 @@ class VectorSearcher {
     check_shape("query", query, {1, layout_.dim});
     check_plan(plan);
     Filter permitted{};
-    const Filter* filter = read_filter(allowed, rows_allowed, permitted);
+    const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
     std::vector<float> distances(static_cast<size_t>(plan.k));
     std::vector<int64_t> items(static_cast<size_t>(plan.k));
     std::vector<int32_t> votes(static_cast<size_t>(plan.k));
@@ -255,7 +279,7 @@ class VectorSearcher {
     {
       nb::gil_scoped_release unlocked;
       const Borrowed<SearchScratch> borrowed(pool_, layout_);
-      Scratch& scratch = borrowed->prepare(plan.k);
+      Scratch& scratch = borrowed->prepare(plan);
       for (int64_t stage = kRoute; stage <= kRerank; ++stage) {
         const Clock::time_point start = Clock::now();
         kernels_.run_stage(static_cast<Stage>(stage), layout_, plan, filter, query.data(), scratch,
@@ -297,13 +321,18 @@ class VectorSearcher {
 
   static constexpr int64_t kWork = 5;  // columns of `work`
 
-  // A filter is a mask (N) and the allowed rows (m). Both are read from Python, so the rows are
-  // checked.
-  const Filter* read_filter(const Allowed& allowed, const Rows& rows, Filter& filter) const {
+  // A filter is a mask (N), or the allowed rows (m) if all of them are compared. Both are read from
+  // Python, so the rows are checked.
+  const Filter* read_filter(const Allowed& allowed, const Rows& rows, bool exact,
+                            Filter& filter) const {
     if (!allowed && !rows) return nullptr;
-    if (!allowed || !rows) throw std::invalid_argument("A filter must have a mask and rows.");
-    check_shape("allowed", *allowed, {layout_.items});
-    filter.mask = reinterpret_cast<const uint8_t*>(allowed->data());
+    if (exact ? !rows : !allowed)  // the kernels compare more queries at once by rows
+      throw std::invalid_argument("A filter must have a mask, or rows if all items are compared.");
+    if (allowed) {
+      check_shape("allowed", *allowed, {layout_.items});
+      filter.mask = reinterpret_cast<const uint8_t*>(allowed->data());
+    }
+    if (!rows) return &filter;
     filter.rows = rows->data();
     filter.count = static_cast<int64_t>(rows->shape(0));
     bool good = filter.count <= layout_.items;
@@ -322,6 +351,7 @@ class VectorSearcher {
 
   std::vector<nb::object> held_;
   VectorLayout layout_;
+  RoundedCentroids centroids_{layout_};
   const Kernels& kernels_ = kernels();
   Pool<SearchScratch> pool_;
 };
@@ -365,10 +395,12 @@ void bind_search(nb::module_& m) {
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
            as_is("allowed").none(), as_is("rows").none(), as_is("ids").none(), nb::arg("form"),
            nb::arg("first"), nb::arg("last"), as_is("distances"), as_is("items"),
-           as_is("work").none() = nb::none())
+           as_is("work").none() = nb::none(), as_is("routed").none() = nb::none())
       .def("search_one", &VectorSearcher::search_one, nb::arg("query"), nb::arg("plan"),
            nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"))
       .def("route", &VectorSearcher::route, as_is("queries"), as_is("out"))
+      .def("route_part", &VectorSearcher::route_part, as_is("query"), nb::arg("form"),
+           nb::arg("first"), nb::arg("last"), as_is("out"))
       .def("explain", &VectorSearcher::explain, as_is("query"), nb::arg("plan"),
            as_is("allowed").none(), as_is("rows").none());
 }

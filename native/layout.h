@@ -16,6 +16,17 @@ constexpr int64_t kMostCandidates = 16384;  // that a scan of codes can choose
 constexpr int64_t kMostLargest = 256;  // scores of a row that a top-k can find
 constexpr int64_t kLevels = 24;  // a search at level j is as wide as one for 2^j times as many items
 
+// Queries that are compared with all items together, at most. Fewer than kTogether are compared one
+// by one.
+constexpr int64_t kCompared = 64, kTogether = 4;
+// The keys that each of them keeps: few, so that the cut soon excludes most items.
+inline int64_t count_kept(int64_t k) { return k > 64 ? 4 * k : 256; }
+// How many of them are compared together: all their keys take 8 MB at most.
+inline int64_t count_compared(int64_t k) {
+  const int64_t count = (int64_t{1} << 20) / count_kept(k);
+  return count > kCompared ? kCompared : count < 1 ? 1 : count;
+}
+
 enum Metric : int64_t { kL2 = 0, kDot = 1 };
 // A distance x becomes x, 1 + x or -x. COSINE normalizes the queries, too.
 enum Form : int64_t { kPlain = 0, kCosine = 1, kIp = 2 };
@@ -56,6 +67,9 @@ struct Centroids {
   const float* centre;   // (d): subtracted from the query
   const float* columns;  // (d, B): the mean of each bucket, less the centre
   const float* bias;     // (B): minus half the mean squared length for l2, or 0
+  const int8_t* bytes;   // (B / 64, d / 4, 64, 4): the columns with 8 bits, or null
+  const float* step;     // (B)
+  const int32_t* zero;   // (B)
   bool present;
 };
 
@@ -90,9 +104,9 @@ struct VectorLayout {
 
 // The items that a search may return.
 struct Filter {
-  const uint8_t* mask;   // (N): whether each item is allowed
-  const int32_t* rows;   // (count): the allowed items
-  int64_t count;
+  const uint8_t* mask;   // (N): whether each item is allowed; null if all allowed are compared
+  const int32_t* rows;   // (count): the allowed items, or null
+  int64_t count;         // of the rows
 };
 
 struct SearchPlan {
@@ -137,6 +151,8 @@ struct Counts {
 // queries: `stamp` holds the number of the last query that found the item.
 struct Scratch {
   float* rows;              // (block, d): the queries
+  float* compared;          // (compared, d): queries that are compared with all items
+  float* columns;           // (compared / 16, d, 16): the same, column by column
   float* centred;           // (d)
   uint8_t* query;           // (block, d rounded up to 16): queries as bytes
   float* projected;         // (block, columns rounded up to 64)
@@ -146,6 +162,7 @@ struct Scratch {
   int32_t* sums;            // (block, columns or B, rounded up to 64)
   int32_t* alive;           // (B)
   float* logits;            // (block, R, B): log-probabilities after routing
+  const float* routed;      // (1, R, B): those of a query that is already routed, or null
   float* order;             // (max(B, N))
   int32_t* probed;          // (R B): r B + bucket
   float* values;            // (R B): what each probed bucket adds to a score
@@ -159,6 +176,8 @@ struct Scratch {
   uint8_t* table;           // (M / 2, 32)
   int32_t* bins;            // the histogram of the sums of codes
   float* near;              // (B): how near the items of each bucket are on average
+  float* left;              // (B): the same, of the buckets that are not probed yet
+  bool near_known;          // for this query
   uint64_t* keys;           // (room): the value and the item of each possible candidate
   int64_t room;
   int64_t dim_bytes, width_floats, width_bytes, rotated_floats, columns_floats, sum_columns;
@@ -169,7 +188,13 @@ struct Scratch {
 // --- labels -------------------------------------------------------------------------------------
 
 // What a probed bucket adds to the score of its labels.
-enum class LabelScore : int64_t { kVotes, kProbability, kLogit, kLogProbability };
+enum class LabelScore : int64_t {
+  kWeightedVotes,  // and the prior of the label
+  kProbability,
+  kLogit,
+  kLogProbability,
+  kVotes
+};
 
 // Rows of a CSR.
 struct SparseRows {
@@ -207,6 +232,7 @@ struct LabelPlan {
   double by_margin;  // the weight of the ranker's margin, or 0 to leave the ranker out
   double by_score;   // the weight of the routers' score
   double threshold;  // added to the calibrated score
+  int64_t min_votes = 1;  // probed buckets that must hold a label
 };
 
 // The memory in which one thread labels rows.
@@ -217,6 +243,7 @@ struct LabelScratch {
   float* logits;      // (block, R, B rounded up to 16)
   int32_t* places;    // (max(B, L))
   float* scores;      // (L): by label, -0 if the label was not found
+  int32_t* votes;     // (L): by label, 0 between two rows
   int32_t* touched;   // (L + 1): the labels found for this row
   float* values;      // (L): their scores, in the order of `touched`
   float* margins;     // (L): by label

@@ -137,8 +137,8 @@ inline int64_t add_bucket(const int32_t* entries, const int64_t* ends, int64_t f
   return found;
 }
 
-// Collect the labels of the best buckets in `touched` and their scores in `values`. Return how many
-// labels are found.
+// Collect the labels that enough of the best buckets hold in `touched`, and their scores in
+// `values`. Return how many labels they are.
 inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
                       LabelScratch& scratch) {
   const float each = 1.0f / static_cast<float>(layout.repetitions);
@@ -157,6 +157,8 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
     for (int64_t p = 0; p < probed; ++p) {
       const int32_t b = scratch.places[p];
       const int64_t* ends = layout.offsets + r * (layout.buckets + 1) + b;
+      for (int64_t e = ends[0]; plan.min_votes > 1 && e < ends[1]; ++e)
+        scratch.votes[layout.entries[e]] += 1;
       float value = 1;
       if (shared) value = expf(logits[b] - total);
       if (plan.score == LabelScore::kLogit) value = logits[b] * each;
@@ -171,14 +173,22 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
       }
     }
   }
+  const bool plain = plan.score == LabelScore::kVotes;
+  int64_t kept = 0;
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
     const float score = scratch.scores[label];
+    const bool enough = plan.min_votes <= 1 || scratch.votes[label] >= plan.min_votes;
     scratch.scores[label] = -0.0f;  // as it was before
-    scratch.values[t] =
-        shared ? logf(larger_of(score * each, 1e-30f)) : score + (base + layout.prior[label]);
+    if (plan.min_votes > 1) scratch.votes[label] = 0;
+    float value = score;
+    if (shared) value = logf(larger_of(score * each, 1e-30f));
+    else if (!plain) value = score + (base + layout.prior[label]);
+    scratch.touched[kept] = label;
+    scratch.values[kept] = value;
+    kept += enough;
   }
-  return found;
+  return kept;
 }
 
 // --- keep, rank, write --------------------------------------------------------------------------

@@ -31,7 +31,7 @@ Memory allocate(size_t bytes, bool zeroed) {
   return Memory(memory);
 }
 
-SearchScratch::SearchScratch(const VectorLayout& layout) {
+SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
   Scratch& s = scratch_;
   const int64_t pairs = layout.repetitions * layout.buckets, items = layout.items;
   s.dim_bytes = up(layout.dim, 16);
@@ -62,6 +62,7 @@ SearchScratch::SearchScratch(const VectorLayout& layout) {
   s.codeword_values = arena_.make<float>(layout.codes.pieces * kWords);
   s.table = arena_.make<uint8_t>(layout.codes.pieces * kWords);
   s.near = arena_.make<float>(layout.centroids.present ? layout.buckets : 0);
+  s.left = arena_.make<float>(layout.centroids.present ? layout.buckets : 0);
   s.bins = arena_.make<int32_t>((kMost * layout.codes.pieces >> kBin) + 2);
 }
 
@@ -78,18 +79,28 @@ PredictScratch::PredictScratch(const LabelLayout& layout) {
   s.places = arena_.make<int32_t>(larger(layout.buckets, labels));
   s.scores = arena_.make<float>(labels);
   std::fill_n(s.scores, labels, -0.0f);
+  s.votes = arena_.make<int32_t>(labels, true);
   s.touched = arena_.make<int32_t>(labels + 1);
   s.values = arena_.make<float>(labels);
   s.margins = arena_.make<float>(labels, true);
   s.keys = arena_.make<uint64_t>(labels);
 }
 
-Scratch& SearchScratch::prepare(int64_t k) {
-  const int64_t wanted = larger(kRoom, 2 * k);
+Scratch& SearchScratch::prepare(const SearchPlan& plan) {
+  const bool together = plan.exact && count_compared(plan.k) >= kTogether;
+  const int64_t compared = together ? count_compared(plan.k) * count_kept(plan.k) : 0;
+  const int64_t wanted = larger(larger(kRoom, 2 * plan.k), compared);
   if (scratch_.room < wanted) {
     keys_ = allocate(static_cast<size_t>(wanted) * sizeof(uint64_t), false);
     scratch_.keys = static_cast<uint64_t*>(keys_.get());
     scratch_.room = wanted;
+  }
+  if (together && !scratch_.compared) {
+    const size_t bytes = static_cast<size_t>(kCompared * dim_) * sizeof(float);
+    compared_ = allocate(bytes, false);
+    columns_ = allocate(bytes, false);
+    scratch_.compared = static_cast<float*>(compared_.get());
+    scratch_.columns = static_cast<float*>(columns_.get());
   }
   return scratch_;
 }

@@ -33,11 +33,12 @@ class Arena {
 class SearchScratch {
  public:
   explicit SearchScratch(const VectorLayout& layout);
-  Scratch& prepare(int64_t k);  // makes room for k results
+  Scratch& prepare(const SearchPlan& plan);  // makes room for its results
 
  private:
   Arena arena_;
-  Memory keys_;
+  Memory keys_, compared_, columns_;
+  int64_t dim_;
   Scratch scratch_{};
 };
 

@@ -80,12 +80,13 @@ inline void refine(const VectorLayout& layout, int64_t r, const float* features,
   }
 }
 
-// Write the log-probabilities of all buckets for up to kBlock queries (count, d).
-inline void route(const VectorLayout& layout, const float* queries, int64_t count,
-                  Scratch& scratch) {
+// Write the log-probabilities of the repetitions from `first` to `last`, for up to kBlock queries
+// (count, d).
+inline void route_some(const VectorLayout& layout, const float* queries, int64_t count,
+                       int64_t first, int64_t last, Scratch& scratch) {
   const int64_t width = layout.width, buckets = layout.buckets;
   if (layout.projection.columns) project_queries(layout, queries, count, scratch);
-  for (int64_t r = 0; r < layout.repetitions; ++r) {
+  for (int64_t r = first; r < last; ++r) {
     float* features = scratch.hidden;
     int64_t step = scratch.width_floats;
     if (layout.projection.columns) {
@@ -118,6 +119,24 @@ inline void route(const VectorLayout& layout, const float* queries, int64_t coun
       log_softmax(logits, buckets);
     }
   }
+}
+
+// Write the log-probabilities of all buckets for up to kBlock queries (count, d), or take them over
+// if other threads have written them.
+inline void route(const VectorLayout& layout, const float* queries, int64_t count,
+                  Scratch& scratch) {
+  if (!scratch.routed) return route_some(layout, queries, count, 0, layout.repetitions, scratch);
+  if (layout.projection.columns) project_queries(layout, queries, count, scratch);
+  memcpy(scratch.logits, scratch.routed,
+         static_cast<size_t>(count * layout.repetitions * layout.buckets) * sizeof(float));
+}
+
+// Route one query as `search_block` does, but only the repetitions from `first` to `last`.
+[[maybe_unused]] bool route_part(const VectorLayout& layout, const float* query, Form form,
+                                 int64_t first, int64_t last, Scratch& scratch) {
+  if (!copy_row(query, layout.dim, form == kCosine, scratch.rows)) return false;
+  route_some(layout, scratch.rows, 1, first, last, scratch);
+  return true;
 }
 
 // --- scan: probe --------------------------------------------------------------------------------
@@ -207,28 +226,47 @@ inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t
   return count;
 }
 
+// Find how near the items of each bucket are to the query on average.
+inline void score_centroids(const VectorLayout& layout, const float* query, Scratch& scratch) {
+  const Centroids& centroids = layout.centroids;
+  const int64_t dim = layout.dim, buckets = layout.buckets;
+  scratch.near_known = true;
+  for (int64_t j = 0; j < dim; ++j) scratch.centred[j] = query[j] - centroids.centre[j];
+  if (!centroids.bytes) {
+    multiply_rows(scratch.centred, 1, dim, centroids.columns, dim, buckets, centroids.bias,
+                  scratch.near, buckets);
+    return;
+  }
+  const float step = round_to_bytes(scratch.centred, dim, kZero, kZero - 1, scratch.query);
+  multiply_bytes(scratch.query, 1, scratch.dim_bytes, centroids.bytes,
+                 round_up(buckets, kPanel) / kPanel, round_up(dim, 4) / 4, scratch.sums,
+                 scratch.sum_columns);
+  for (int64_t b = 0; b < buckets; ++b)
+    scratch.near[b] = step * centroids.step[b] *
+                          static_cast<float>(scratch.sums[b] - centroids.zero[b]) +
+                      centroids.bias[b];
+}
+
 // Probe `more` buckets besides the first `probed` ones: those whose items are nearest to the query on
 // average. Return how many are probed now.
 inline int64_t probe_nearest(const VectorLayout& layout, const SearchPlan& plan, const float* query,
                              int64_t more, int64_t probed, Scratch& scratch) {
-  const Centroids& centroids = layout.centroids;
   const int64_t buckets = layout.buckets;
-  for (int64_t j = 0; j < layout.dim; ++j) scratch.centred[j] = query[j] - centroids.centre[j];
-  multiply_rows(scratch.centred, 1, layout.dim, centroids.columns, layout.dim, buckets,
-                centroids.bias, scratch.near, buckets);
-  int64_t left = buckets;
+  if (!scratch.near_known) score_centroids(layout, query, scratch);
+  memcpy(scratch.left, scratch.near, static_cast<size_t>(buckets) * sizeof(float));
+  int64_t open = buckets;
   for (int64_t c = 0; c < probed; ++c)
     if (scratch.probed[c] < buckets) {
-      scratch.near[scratch.probed[c]] = -INFINITY;
-      left -= 1;
+      scratch.left[scratch.probed[c]] = -INFINITY;
+      open -= 1;
     }
-  const int64_t wanted = smaller_of(more, left);
+  const int64_t wanted = smaller_of(more, open);
   if (wanted == 0) return probed;
-  const float cut = find_cut(scratch.near, buckets, wanted);
-  int64_t count = find_at_least(scratch.near, buckets, cut, scratch.alive);
-  count = keep_best(scratch.alive, count, wanted, scratch.near, scratch.order);
+  const float cut = find_cut(scratch.left, buckets, wanted);
+  int64_t count = find_at_least(scratch.left, buckets, cut, scratch.alive);
+  count = keep_best(scratch.alive, count, wanted, scratch.left, scratch.order);
   for (int64_t a = 0; a < count; ++a) {
-    if (!(scratch.near[scratch.alive[a]] > -INFINITY)) continue;  // probed already
+    if (!(scratch.left[scratch.alive[a]] > -INFINITY)) continue;  // probed already
     scratch.probed[probed] = scratch.alive[a];
     scratch.values[probed++] = plan.score == kVotes ? 1.0f : 0.0f;
   }
@@ -418,19 +456,26 @@ inline void collect(const VectorLayout& layout, const SearchPlan& plan, int64_t 
 
 // List all allowed items in `touched`.
 inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& scratch) {
-  const int64_t count = filter ? filter->count : layout.items;
-  for (int64_t t = 0; t < count; ++t)
-    scratch.touched[t] = filter ? filter->rows[t] : static_cast<int32_t>(t);
+  int64_t count = 0;
+  if (filter && !filter->rows) {
+    for (int64_t item = 0; item < layout.items; ++item)
+      if (filter->mask[item]) scratch.touched[count++] = static_cast<int32_t>(item);
+  } else {
+    count = filter ? filter->count : layout.items;
+    for (int64_t t = 0; t < count; ++t)
+      scratch.touched[t] = filter ? filter->rows[t] : static_cast<int32_t>(t);
+  }
   scratch.counts.found = scratch.counts.read = count;
   scratch.counts.probed = 0;
   scratch.counts.exact = true;
   scratch.counts.strange = false;
 }
 
-// Whether a filter allows so few items that a strange query is compared with all of them: it finds
-// them nowhere near.
-inline bool are_few(const VectorLayout& layout, const Filter* filter) {
-  return filter && filter->count <= layout.items / 4;
+// Whether a strange query is compared with all allowed items. It finds few of them near, and has to
+// widen far.
+inline bool is_worth_all(const SearchPlan& plan, const Filter* filter, double level) {
+  constexpr double kFar = 2;  // levels
+  return filter && level + kFar >= plan.exact_from;
 }
 
 // The level that the last scan turned out to need: of 2^level near items, one is allowed.
@@ -448,8 +493,10 @@ inline double needed_level(const Counts& counts) {
 inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
                            const Filter* filter, const float* query, int64_t row,
                            Scratch& scratch) {
-  constexpr double kEnough = 0.5;  // a level that is this much too low is not worth another scan
+  constexpr double kEnough = 0.25;  // a level that is this much too low is not worth another scan
   constexpr double kSpare = 0.25;  // levels in reserve, since the near items are a sample
+  constexpr double kShift = 0.4;  // more for each level beyond `start`: the allowed items are the
+                                   // farther ones, which are harder to find
   Counts& counts = scratch.counts;
   counts = {};
   const int64_t all = layout.repetitions * layout.buckets;
@@ -464,9 +511,10 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     collect(layout, plan, wanted_for(plan, counts.strange), filter, probed, scratch);
     counts.level = level;
     if (probed == all || missing >= layout.buckets || !plan.fill) return;
-    const double needed = filter && plan.levels ? needed_level(counts) + kSpare : 0;
+    const double seen = filter && plan.levels ? needed_level(counts) : 0;
+    const double needed = seen > 0 ? seen + kSpare + kShift * larger_of(0.0, seen - plan.start) : 0;
     const bool enough = counts.found >= plan.k;
-    if (counts.strange && are_few(layout, filter)) return list_all(layout, filter, scratch);
+    if (counts.strange && is_worth_all(plan, filter, level)) return list_all(layout, filter, scratch);
     if (enough && needed <= level + kEnough) return;
     if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
     if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
@@ -542,6 +590,7 @@ inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, int64_
                       const float* query, int64_t found, Scratch& scratch) {
   // A scan of codes has already chosen the candidates.
   if (plan.score == kCodes) return prefilter(layout, query, found, plan.k, scratch);
+  if (scratch.counts.exact) return found;
   int64_t kept = found;
   if (plan.min_votes > 1) {
     kept = 0;
@@ -609,42 +658,121 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
     distances[t] = compute_distance(layout, query, items[t]);
 }
 
-// Compare all allowed items with a block of queries, and write the k nearest of each. The items are
-// read once for all of them, a few at a time.
-inline void compare_block(const VectorLayout& layout, const Filter* filter, int64_t queries,
-                          int64_t k, Scratch& scratch, float* distances, int64_t* items,
-                          Counts* counts) {
-  constexpr int64_t kBytes = 1 << 15;  // of items that are compared with one query after the other
+// --- all items ----------------------------------------------------------------------------------
+
+constexpr int64_t kRows = 16;  // queries that are compared at once
+constexpr int64_t kTile = 4;   // items that are compared at once
+
+// Compare a few items with 16 queries, which are given column by column (d, 16).
+template <bool kSquared>
+inline void compare_tile(const float* columns, int64_t dim, const float* const* vectors,
+                         Floats* near) {
+  Floats total[kTile];
+  for (Floats& each : total) each = fill(0);
+  for (int64_t j = 0; j < dim; ++j) {
+    const Floats query = load(columns + kRows * j);
+    for (int64_t t = 0; t < kTile; ++t) {
+      const Floats value = fill(vectors[t][j]);
+      if constexpr (kSquared) {
+        const Floats gap = subtract(query, value);
+        total[t] = fused(gap, gap, total[t]);
+      } else {
+        total[t] = fused(query, value, total[t]);
+      }
+    }
+  }
+  for (int64_t t = 0; t < kTile; ++t) near[t] = kSquared ? subtract(fill(0), total[t]) : total[t];
+}
+
+// The nearest items of a query so far, as keys.
+struct Nearest {
+  uint64_t* keys;
+  int64_t kept;
+};
+
+// Add the items of a tile that are near enough to one of 16 queries.
+inline void keep_near(const Floats* near, const int64_t* items, int64_t count, int64_t queries,
+                      int64_t k, int64_t room, float* cuts, Nearest* nearest) {
+  for (int64_t t = 0; t < count; ++t) {
+    uint32_t bits = reaching(subtract(near[t], load(cuts)), 0);
+    if (!bits) continue;
+    float values[kRows];
+    store(values, near[t]);
+    for (; bits; bits &= bits - 1) {
+      const int64_t i = lowest_bit(bits);
+      if (i >= queries) break;
+      if (!(values[i] >= cuts[i])) continue;  // NaN
+      Nearest& mine = nearest[i];
+      mine.keys[mine.kept++] = make_key(values[i], static_cast<uint32_t>(items[t]));
+      if (mine.kept == room) {
+        cuts[i] = key_value(kth_largest(mine.keys, room, k));
+        mine.kept = k;
+      }
+    }
+  }
+}
+
+// Write 16 queries column by column (d, 16). Lanes without a query repeat the last one.
+inline void write_columns(const float* rows, int64_t queries, int64_t dim, float* columns) {
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < dim; ++j)
+      columns[j * kRows + i] = rows[smaller_of(i, queries - 1) * dim + j];
+}
+
+// Compare all allowed items with many queries, and write the k nearest of each. The items are read
+// once for all of them, a few at a time. A vector holds the same column of 16 queries.
+inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_t queries,
+                        int64_t k, Scratch& scratch, float* distances, int64_t* items,
+                        Counts* counts) {
+  constexpr int64_t kBytes = 1 << 14;  // of items that stay in the nearest cache
+  const int64_t dim = layout.dim, bytes = dim * static_cast<int64_t>(sizeof(float));
   const int64_t total = filter ? filter->count : layout.items;
-  const int64_t step = larger_of<int64_t>(1, kBytes / (layout.dim * static_cast<int64_t>(sizeof(float))));
-  // Few keys are kept, so that the cut soon excludes most items.
-  const int64_t room = smaller_of(scratch.room / queries, larger_of<int64_t>(4 * k, 256));
-  int64_t kept[kBlock] = {};
-  float cut[kBlock];
-  for (int64_t i = 0; i < queries; ++i) cut[i] = INFINITY;
+  const int64_t step = larger_of(kTile, kBytes / bytes / kTile * kTile);
+  const int64_t room = count_kept(k);
+  float cuts[kCompared];
+  Nearest nearest[kCompared];
+  for (int64_t i = 0; i < kCompared; ++i) {
+    cuts[i] = -INFINITY;
+    nearest[i] = {scratch.keys + i * room, 0};
+  }
+  for (int64_t i = 0; i < queries; i += kRows)
+    write_columns(scratch.compared + i * dim, smaller_of(kRows, queries - i), dim,
+                  scratch.columns + i * dim);
+  const auto find_item = [=](int64_t t) { return filter ? int64_t{filter->rows[t]} : t; };
   for (int64_t low = 0; low < total; low += step) {
     const int64_t high = smaller_of(low + step, total);
-    if (filter)  // the first query would wait for each item
-      for (int64_t t = low; t < high; ++t)
-        fetch(layout.vectors + filter->rows[t] * layout.dim,
-              layout.dim * static_cast<int64_t>(sizeof(float)));
-    for (int64_t i = 0; i < queries; ++i) {
-      const float* query = scratch.rows + i * layout.dim;
-      uint64_t* keys = scratch.keys + i * room;
-      for (int64_t t = low; t < high; ++t) {
-        const int64_t item = filter ? filter->rows[t] : t;
-        const float distance = compute_distance(layout, query, item);
-        if (!(distance <= cut[i])) continue;  // too far, or NaN
-        keys[kept[i]++] = make_key(-distance, static_cast<uint32_t>(item));
-        if (kept[i] == room) {
-          cut[i] = -key_value(kth_largest(keys, room, k));
-          kept[i] = k;
+    if (filter)
+      for (int64_t t = high; t < smaller_of(high + step, total); ++t)
+        fetch(layout.vectors + find_item(t) * dim, bytes);
+    for (int64_t i = 0; i < queries; i += kRows) {
+      for (int64_t first = low; first < high; first += kTile) {
+        int64_t tile[kTile];
+        const float* vectors[kTile];
+        for (int64_t t = 0; t < kTile; ++t) {
+          tile[t] = find_item(smaller_of(first + t, high - 1));
+          vectors[t] = layout.vectors + tile[t] * dim;
         }
+        Floats near[kTile];
+        if (layout.metric == kL2)
+          compare_tile<true>(scratch.columns + i * dim, dim, vectors, near);
+        else
+          compare_tile<false>(scratch.columns + i * dim, dim, vectors, near);
+        keep_near(near, tile, smaller_of(kTile, high - first), smaller_of(kRows, queries - i), k,
+                  room, cuts + i, nearest + i);
       }
     }
   }
   for (int64_t i = 0; i < queries; ++i) {
-    write_best(scratch.keys + i * room, kept[i], k, distances + i * k, items + i * k);
+    auto& [keys, kept] = nearest[i];
+    if (kept > k) {
+      kth_largest(keys, kept, k);
+      kept = k;
+    }
+    for (int64_t t = 0; t < kept; ++t) {  // the same distances as those of a single query
+      const uint32_t item = key_number(keys[t]);
+      keys[t] = make_key(-compute_distance(layout, scratch.compared + i * dim, item), item);
+    }
+    write_best(keys, kept, k, distances + i * k, items + i * k);
     if (counts) counts[i] = {0, total, total, total, total, 0, 0, 1, 0, true, false};
   }
 }
@@ -667,6 +795,7 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
                        float* distances, int64_t* items) {
   Counts& counts = scratch.counts;
   if (first <= kScan && kScan <= last) {
+    scratch.near_known = false;
     if (plan.exact) {
       counts = {};
       list_all(layout, filter, scratch);
@@ -676,22 +805,20 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
     }
   }
   if (first <= kSelect && kSelect <= last)
-    counts.chosen = counts.exact ? counts.found
-                                 : select(layout, plan, wanted_for(plan, counts.strange), query, counts.found, scratch);
+    counts.chosen = select(layout, plan, wanted_for(plan, counts.strange), query, counts.found, scratch);
   counts.last = counts.chosen;
   if (first <= kRerank && kRerank <= last) {
     rerank(layout, plan, query, counts.chosen, scratch, distances, items);
     if (!is_strange(layout, plan, query, distances[0], counts)) return;
     const int64_t read = counts.read, chosen = counts.chosen;
-    if (are_few(layout, filter)) {
+    const int64_t wanted = wanted_for(plan, true);
+    if (is_worth_all(plan, filter, counts.level)) {
       list_all(layout, filter, scratch);
-      counts.chosen = counts.found;
     } else {
-      const int64_t wanted = wanted_for(plan, true);
       const int64_t probed = probe_nearest(layout, plan, query, plan.more, counts.probed, scratch);
       collect(layout, plan, wanted, filter, probed, scratch);
-      counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
     }
+    counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
     counts.last = counts.chosen;
     rerank(layout, plan, query, counts.chosen, scratch, distances, items);
     counts.read += read;
@@ -704,12 +831,15 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
                                    const Filter* filter, const int64_t* ids, Form form,
                                    const float* queries, int64_t count, Scratch& scratch,
                                    float* distances, int64_t* items, Counts* counts) {
+  const bool together =
+      plan.exact && count >= kTogether && count <= count_compared(plan.k) &&
+      !(filter && !filter->rows);
+  float* rows = together ? scratch.compared : scratch.rows;
   for (int64_t i = 0; i < count; ++i)
-    if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine,
-                  scratch.rows + i * layout.dim))
+    if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine, rows + i * layout.dim))
       return false;
-  if (plan.exact && plan.k * count <= scratch.room / 2) {
-    compare_block(layout, filter, count, plan.k, scratch, distances, items, counts);
+  if (together) {
+    compare_all(layout, filter, count, plan.k, scratch, distances, items, counts);
     for (int64_t i = 0; i < count; ++i)
       to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
     return true;

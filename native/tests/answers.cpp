@@ -94,13 +94,14 @@ void check_counts(const Question& question, const Counts& counts) {
   const int64_t total = question.filter ? question.filter->count : layout.items;
   const bool guarded = plan.far < INFINITY || plan.unsure > 0;
   if (plan.exact) CHECK(counts.exact && counts.read == total);
-  const bool few = question.filter && total <= layout.items / 4;
+  const bool few = question.filter && plan.exact_from < INFINITY;
   if (counts.exact) {
     CHECK(counts.probed == 0);
-    CHECK(counts.last == total);
+    const bool rounded = plan.score == kCodes && layout.int8.present;  // some are surely too far
+    CHECK(rounded ? counts.last <= total : counts.last == total);
     // A strange query whose allowed items are few is compared with all of them.
-    CHECK(plan.exact || (question.filter && plan.exact_from < INFINITY) || (guarded && few));
-    CHECK(counts.strange ? few : counts.chosen == total);
+    CHECK(plan.exact || few);
+    CHECK(counts.strange ? few : rounded || counts.chosen == total);
   } else {
     CHECK(counts.probed >= 1 && counts.probed <= layout.repetitions * layout.buckets);
     CHECK(counts.last <= counts.chosen);
@@ -156,7 +157,7 @@ void check_answer(const Question& question, const float* query, bool wild, const
   const bool all_probed = counts.probed == layout.repetitions * layout.buckets;
   const bool all_compared = plan.candidates == 0 || plan.candidates >= total;
   const bool rounded = plan.score == kCodes && layout.int8.present;
-  if (!counts.exact && (!all_probed || !all_compared || rounded || !by_distance)) return;
+  if (rounded || (!counts.exact && (!all_probed || !all_compared || !by_distance))) return;
   std::vector<Truth> truths;
   for (const int64_t item : reachable) truths.push_back(compute_truth(layout, row.data(), item));
   std::sort(truths.begin(), truths.end(),
@@ -189,7 +190,7 @@ void check_search(Source& source, const Planted& planted, const SearchPlan& plan
 
   SearchScratch fused_scratch(layout);
   const Answer expected = search(*all_kernels().back(), question, queries, count,
-                                 fused_scratch.prepare(plan.k));
+                                 fused_scratch.prepare(plan));
   CHECK(expected.finite == finite);
   for (const Kernels* kernels : all_kernels()) {
     const std::string before = about;
@@ -197,7 +198,7 @@ void check_search(Source& source, const Planted& planted, const SearchPlan& plan
     SearchScratch scratch(layout);
     // Twice: the second time, the scratch memory is not new.
     for (int time = 0; time < 2; ++time) {
-      Answer answer = search(*kernels, question, queries, count, scratch.prepare(plan.k));
+      Answer answer = search(*kernels, question, queries, count, scratch.prepare(plan));
       CHECK(answer.finite == finite);
       if (!finite) continue;
       if (std::string(kernels->name) != "plain" && !wild) {
@@ -336,7 +337,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     const std::string before = about;
     about += std::string(", ") + kernels->name;
     SearchScratch memory(layout);
-    Scratch& scratch = memory.prepare(plan.k);
+    Scratch& scratch = memory.prepare(plan);
     const auto run = [&](Stage stage) {
       kernels->run_stage(stage, layout, plan, filter, query.data(), scratch, distances.data(),
                          items.data());
@@ -402,7 +403,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     Exact<float> whole_distances(plan.k);
     Exact<int64_t> whole_items(plan.k);
     kernels->search_block(layout, plan, filter, nullptr, kPlain, query.data(), 1,
-                          whole_memory.prepare(plan.k), whole_distances.data(),
+                          whole_memory.prepare(plan), whole_distances.data(),
                           whole_items.data(), nullptr);
     CHECK(same(distances.data(), whole_distances.data(), plan.k));
     CHECK(std::equal(items.begin(), items.end(), whole_items.begin()));

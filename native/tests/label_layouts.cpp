@@ -26,10 +26,11 @@ LabelPlan draw_plan(Source& source, const LabelShape& shape) {
   plan.k = source.one_of({1, 2, 5, shape.labels + 1, shape.labels + 3});
   plan.probes = source.one_of({1, 2, 5, shape.buckets, shape.buckets + 3});
   plan.candidates = source.one_of({1, 3, 20, 1000});
-  plan.score = static_cast<LabelScore>(source.below(4));
+  plan.score = static_cast<LabelScore>(source.below(5));
   plan.by_margin = shape.features && source.coin() ? 0.5 : 0;
   plan.by_score = 1.5;
   plan.threshold = -0.25;
+  plan.min_votes = source.one_of({1, 1, 2, 3, 1000});
   return plan;
 }
 
@@ -62,14 +63,15 @@ void check_row(const LabelLayout& layout, const LabelPlan& plan, bool wild, cons
   }
   if (wild || plan.probes < layout.buckets) return;
   const std::map<int64_t, int64_t> votes = count_labels(layout);
-  const int64_t total = static_cast<int64_t>(votes.size());
+  int64_t total = 0;
+  for (const auto& [label, count_of] : votes) total += count_of >= plan.min_votes;
   CHECK(count == std::min(plan.k, total));
-  for (const int64_t label : seen) CHECK(votes.count(label));
-  if (plan.score != LabelScore::kVotes || plan.by_margin > 0) return;
+  for (const int64_t label : seen) CHECK(votes.at(label) >= plan.min_votes);
+  const bool weighted = plan.score == LabelScore::kWeightedVotes;
+  if ((plan.score != LabelScore::kVotes && !weighted) || plan.by_margin > 0) return;
   for (int64_t t = 0; t < count; ++t) {
-    const double truth = static_cast<double>(votes.at(labels[t])) +
-                         static_cast<double>(layout.prior[labels[t]]);
-    CHECK(near(scores[t], truth, 20));
+    const double prior = weighted ? static_cast<double>(layout.prior[labels[t]]) : 0;
+    CHECK(near(scores[t], static_cast<double>(votes.at(labels[t])) + prior, 20));
   }
 }
 

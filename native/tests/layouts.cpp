@@ -219,6 +219,7 @@ void make_router(Source& source, Planted& planted) {
     centroids.centre = planted.mean_centre.data();
     centroids.columns = planted.mean_columns.data();
     centroids.bias = planted.mean_bias.data();
+    if (source.coin()) planted.rounded.emplace(planted.layout);
   }
   
   }  // namespace

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "centroids.h"
 #include "layout.h"
 #include "source.h"
 
@@ -65,6 +67,7 @@ struct Planted {
   Exact<int8_t> int8_bytes;
   Exact<float> int8_shift, int8_step, int8_lengths;
   Exact<float> mean_centre, mean_columns, mean_bias;
+  std::optional<RoundedCentroids> rounded;
 };
 Planted make_layout(Source& source, const Shape& shape);
 

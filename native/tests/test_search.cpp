@@ -48,7 +48,7 @@ void test_many_queries() {
       SearchScratch* memory[2] = {&used, &fresh};
       for (int which = 0; which < 2; ++which)
         kernels->search_block(planted.layout, plan, nullptr, nullptr, kPlain, query.data(), 1,
-                              memory[which]->prepare(plan.k), distances[which], items[which],
+                              memory[which]->prepare(plan), distances[which], items[which],
                               nullptr);
       CHECK(memcmp(items[0], items[1], sizeof items[0]) == 0);
       CHECK(same(distances[0], distances[1], 3));
@@ -80,7 +80,8 @@ void test_many_items() {
     check_search(source, planted, plan, 1);
     plan.exact = true;
     about = "many items, exact";
-    check_search(source, planted, plan, kBlock);
+    for (const int64_t count : {kTogether, int64_t{37}, kCompared})
+      check_search(source, planted, plan, count);
     plan.k = 40000;  // so many keys that the queries are compared one by one
     check_search(source, planted, plan, 3);
     plan.k = 20;

@@ -87,6 +87,7 @@ class VectorSearcher:
         distances: NDArray[np.float32],
         items: NDArray[np.int64],
         work: NDArray[np.int64] | None = ...,
+        routed: NDArray[np.float32] | None = ...,
     ) -> int: ...
     def search_one(
         self,
@@ -99,6 +100,11 @@ class VectorSearcher:
     ) -> bool: ...
     def route(self, queries: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write the log-probabilities (n, R, B) of all buckets."""
+
+    def route_part(
+        self, query: NDArray[np.float32], form: int, first: int, last: int, out: NDArray[np.float32]
+    ) -> None:
+        """Write the log-probabilities of some repetitions of one query (d,) into `out` (R, B)."""
 
     def explain(
         self,
@@ -230,6 +236,7 @@ class LabelPlan:
         by_margin: float,
         by_score: float,
         threshold: float,
+        min_votes: int = ...,
     ) -> None: ...
     @property
     def k(self) -> int: ...
@@ -245,6 +252,8 @@ class LabelPlan:
     def by_score(self) -> float: ...
     @property
     def threshold(self) -> float: ...
+    @property
+    def min_votes(self) -> int: ...
 
 @final
 class LabelPredictor:

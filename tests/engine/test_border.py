@@ -151,20 +151,24 @@ def test_arrays_are_never_converted(call: str, name: str) -> None:
 @pytest.mark.parametrize(("call", "name"), EACH)
 def test_only_what_may_be_missing_may_be_none(call: str, name: str) -> None:
     ask, good = getattr(VectorSearcher(index()), call), CALLS[call][0]()
-    if name in ("ids", "work") and call != "search_one":
+    if name in ("ids", "rows", "work") and call != "search_one":
         ask(**{**good, name: None})
     else:
         with pytest.raises((TypeError, ValueError)):
             ask(**{**good, name: None})
 
 
-def test_a_filter_is_a_mask_and_its_rows() -> None:
+def test_a_filter_is_a_mask_unless_all_are_compared() -> None:
     searcher = VectorSearcher(index())
     for ask, good in ((searcher.search, arguments()), (searcher.explain, arguments_of_explain())):
         ask(**{**good, "allowed": None, "rows": None})
-        for name in ("allowed", "rows"):
-            with pytest.raises(ValueError, match="a mask and rows"):
-                ask(**{**good, name: None})
+        ask(**{**good, "rows": None})
+        with pytest.raises(ValueError, match="must have a mask"):
+            ask(**{**good, "allowed": None})
+        exact = {**good, "plan": plan(k=good["plan"].k, exact=True)}
+        ask(**{**exact, "allowed": None})
+        with pytest.raises(ValueError, match="or rows if all items are compared"):
+            ask(**{**exact, "rows": None})
 
 
 @pytest.mark.parametrize("rows", [[-1], [N], [0, N], [2**31 - 1], [-(2**31)], [0] * (N + 1)])

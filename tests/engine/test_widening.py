@@ -40,6 +40,7 @@ ITEMS = np.arange(N)
 LOGITS = -np.arange(B) / 6  # the first bucket is the most probable one, for every query
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum()
 SPARE = 0.25  # levels that a search has in reserve
+SHIFT = 0.4  # more for each level beyond the one that was expected
 WIDTHS = (4, 8, 16, 32)  # buckets probed at the levels 0 to 3; from level 4 on all of them
 
 
@@ -90,6 +91,12 @@ def ask(
     return told
 
 
+def needed(share: float, start: float) -> float:
+    """The level that a search needs if it sees that such a share of the near items is allowed."""
+    seen = -math.log2(share)
+    return seen + SPARE + SHIFT * max(0.0, seen - start)
+
+
 def buckets_of(told: Stages) -> list[int]:
     return sorted(b for _, b in told.probed)
 
@@ -107,8 +114,6 @@ def nearest(mask: NDArray[np.bool_], at: float, k: int) -> list[int]:
 
 
 # --- levels --------------------------------------------------------------------------------------
-
-EVERY_FOURTH = ITEMS % 4 == 0
 
 
 @pytest.mark.parametrize(
@@ -136,20 +141,21 @@ def test_without_a_filter_the_level_is_zero() -> None:
 
 
 def test_as_many_allowed_as_expected_are_enough() -> None:
-    told = ask(plan(k=3, start=2 - SPARE, exact_from=2.5, **LEVELS), EVERY_FOURTH)
+    mask = np.isin(ITEMS % EACH, range(3))
+    told = ask(plan(k=3, start=2 - SPARE, exact_from=2.5, **LEVELS), mask)
     assert (len(told.probed), told.level, told.exact) == (16, 2, False)
-    assert told.items.tolist() == [0, 4, 8]
+    assert told.items.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("share", "level", "probed"),
     [
         (10, 1, 8),  # all are allowed: the first scan is enough
-        (5, 1, 8),  # a half, as expected
-        (4, 2, 16),  # needs log2(10 / 4) + 0.25 = 1.6, and so one level more
-        (3, 2, 16),  # 2.0
-        (2, math.log2(5) + SPARE, None),  # 2.6
-        (1, math.log2(10) + SPARE, None),  # 3.6
+        (6, 1, 8),  # a little more than a half, as expected
+        (4, 2, 16),  # needs level 1.8, and so one level more
+        (3, needed(0.3, 1 - SPARE), None),  # 2.4
+        (2, needed(0.2, 1 - SPARE), None),  # 3.2
+        (1, needed(0.1, 1 - SPARE), B),  # 4.6
     ],
 )
 def test_a_search_widens_by_what_it_sees(share: int, level: float, probed: int | None) -> None:
@@ -168,12 +174,12 @@ def test_a_search_widens_by_what_it_sees(share: int, level: float, probed: int |
 
 
 def test_what_counts_is_the_share_near_the_query() -> None:
-    """Half of all items, but one of ten near the query: 0, 10, 20, ..., and all from 320 on."""
-    mask = (ITEMS % EACH == 0) | (ITEMS >= 320)
+    """Half of all items, but two of ten near the query, and all from 320 on."""
+    mask = (ITEMS % EACH < 2) | (ITEMS >= 320)
     told = ask(plan(k=20, start=1 - SPARE, **LEVELS), mask)
-    assert told.level == pytest.approx(math.log2(10) + SPARE)
+    assert told.level == pytest.approx(needed(0.2, 1 - SPARE))
     assert 32 < len(told.probed) < 60
-    narrow = ask(plan(k=5, start=1 - SPARE, **LEVELS), ITEMS % 2 == 0)
+    narrow = ask(plan(k=5, start=1 - SPARE, **LEVELS), ITEMS % 5 < 3)
     assert len(narrow.probed) == 8
 
 
@@ -188,14 +194,14 @@ def test_nothing_allowed_near_the_query(score: int) -> None:
     assert told.items.tolist() == [500, 501, 502, 503]
 
 
-@pytest.mark.parametrize("exact_from", [0.0, 2.0, math.log2(10) + SPARE, 3.7, 4.0, math.inf])
+@pytest.mark.parametrize("exact_from", [0.0, 2.0, needed(0.2, 1), 3.2, 4.0, math.inf])
 def test_from_a_level_on_all_allowed_items_are_compared(exact_from: float) -> None:
-    """One of ten is allowed, so that level 3.6 is needed."""
-    mask = ITEMS % EACH == 7
+    """Two of ten are allowed, so that level 3.1 is needed."""
+    mask = np.isin(ITEMS % EACH, (6, 7))
     told = ask(plan(k=3, start=1, exact_from=exact_from, **LEVELS), mask, at=600)
-    assert told.exact == (exact_from <= math.log2(10) + SPARE)
+    assert told.exact == (exact_from <= needed(0.2, 1))
     if told.exact:
-        assert (told.probed, told.read, told.found, told.chosen) == ([], B, B, B)
+        assert (told.probed, told.read, told.found, told.chosen) == ([], 2 * B, 2 * B, 2 * B)
         assert told.items.tolist() == nearest(mask, 600, 3)  # wherever they are
         assert (told.votes == 0).all()
     else:
@@ -403,20 +409,23 @@ def test_a_wider_search_is_surer() -> None:
     p = plan(k=3, start=0, unsure=0.6, more=3, **LEVELS)
     assert ask(p, ITEMS >= 0, at=404.5).strange
     told = ask(p, np.isin(ITEMS % EACH, range(4)), at=404.5)
-    assert (told.strange, told.level) == (False, pytest.approx(math.log2(2.5) + SPARE))
+    assert (told.strange, told.level) == (False, pytest.approx(needed(0.4, 0)))
 
 
 @pytest.mark.parametrize("guard", [{"unsure": 0.6}, {"far": 25.0}], ids=str)
-@pytest.mark.parametrize(("share", "few"), [(1, True), (2, True), (3, False)])
+@pytest.mark.parametrize(
+    ("exact_from", "few"), [(0.5, True), (2.0, True), (2.1, False), (math.inf, False)]
+)
 def test_a_strange_query_is_compared_with_few_allowed_items(
-    guard: dict[str, float], share: int, few: bool
+    guard: dict[str, float], exact_from: float, few: bool
 ) -> None:
-    """Up to a quarter of all items: it finds them nowhere near."""
-    mask = np.isin(ITEMS % EACH, range(share))
-    told = ask(plan(k=2, threshold=threshold_for(2), more=3, **guard), mask, at=404.5)
+    """If that is cheaper than a search that is two levels wider: it finds them nowhere near."""
+    mask = ITEMS % EACH < 2
+    given = {"k": 2, "threshold": threshold_for(2), "exact_from": exact_from}
+    told = ask(plan(more=3, **given, **guard), mask, at=404.5)
     assert told.exact == few
     assert told.items.tolist() == nearest(mask, 404.5, 2)
-    usual = ask(plan(k=2, threshold=threshold_for(2)), mask, at=404.5)
+    usual = ask(plan(**given), mask, at=404.5)
     assert not usual.exact
 
 

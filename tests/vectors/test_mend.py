@@ -28,7 +28,7 @@ def make(repetitions: int = 1, per_item: int = 1, metric: int = L2) -> VectorLay
 
 def find_threshold(layout: VectorLayout, metric: str = "l2") -> float:
     searcher, held = Searcher(layout), held_items(layout)
-    return mend._find_threshold(searcher, mend._find_homes(layout), metric, held)
+    return mend._find_threshold(searcher, mend.find_homes(layout), metric, held)
 
 
 def held_items(layout: VectorLayout) -> mend.HeldOut:

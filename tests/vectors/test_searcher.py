@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,13 @@ from numpy.typing import NDArray
 
 import irli
 from irli.errors import InvalidParameter
+from irli.vectors import searcher as module
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.searcher import Searcher
 
 SAVED = Path(__file__).parents[1] / "data" / "format-1" / "codes"
-RECIPE = irli.recipe("default", buckets=8, epochs=1, hidden=4, choices=4)
+CHANGES = {"buckets": 8, "epochs": 1, "hidden": 4, "choices": 4}
+RECIPE = irli.recipe("default", **CHANGES)
 
 
 def vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
@@ -43,6 +47,50 @@ def test_a_single_query_is_answered_like_one_of_a_batch(index: irli.VectorIndex)
     query = rows[0].copy()
     query.flags.writeable = False
     np.testing.assert_array_equal(index.search(query, 3).ids, right.ids[0])
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("scoring", ["full", "cascade", "int8"])
+@pytest.mark.parametrize("repetitions", [2, 5])
+def test_threads_share_the_repetitions_of_a_single_query(
+    monkeypatch: pytest.MonkeyPatch, metric: str, scoring: str, repetitions: int
+) -> None:
+    """Any number of threads gives the same bits, also with codes."""
+    recipe = irli.recipe(RECIPE.name, **CHANGES, repetitions=repetitions, scoring=scoring, pieces=4)
+    index = irli.VectorIndex(metric, recipe=recipe).fit(vectors(200), threads=1)
+    calls = []
+    real = Searcher._route_on_threads
+
+    def watched(self: Searcher, *given: Any) -> Any:
+        calls.append(given[-1])
+        return real(self, *given)
+
+    monkeypatch.setattr(Searcher, "_route_on_threads", watched)
+    for query in 3 * vectors(5, seed=1):
+        for score in ("codes", "log-probability", "votes"):
+            right = index.search(query, 3, score=score, threads=1)
+            monkeypatch.setattr(index._searcher, "is_slow_to_route", True)
+            for threads in (2, 3, 8):
+                found = index.search(query, 3, score=score, threads=threads)
+                np.testing.assert_array_equal(found.ids, right.ids)
+                np.testing.assert_array_equal(found.distances, right.distances)
+            assert index.search(query, 3, score=score, threads=1).ids.tolist() == right.ids.tolist()
+            monkeypatch.setattr(index._searcher, "is_slow_to_route", False)
+    assert calls == [2, 3, 8] * 15
+
+
+def test_only_slow_routers_share_their_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handing work to a thread takes longer than routing by a small network."""
+    layouts = [
+        irli.VectorIndex(recipe=irli.recipe(RECIPE.name, **CHANGES, repetitions=repetitions))
+        .fit(vectors(60), threads=1)
+        ._fitted()
+        .layout
+        for repetitions in (1, 2)
+    ]
+    assert [Searcher(layout).is_slow_to_route for layout in layouts] == [False, False]
+    monkeypatch.setattr(module, "_SLOW", layouts[1].router_multiplications)
+    assert [Searcher(layout).is_slow_to_route for layout in layouts] == [False, True]
 
 
 def test_the_plan_before_serves_only_what_asks_for_the_same(index: irli.VectorIndex) -> None:

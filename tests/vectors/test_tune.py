@@ -47,7 +47,8 @@ def recall(index: VectorIndex, queries: NDArray, X: NDArray, k: int, **plan: Any
 
 @pytest.fixture(scope="module", params=["default", "paper"])
 def recipe(request: pytest.FixtureRequest) -> Any:
-    return {"default": small_default(), "paper": small_paper()}[request.param]
+    by_threshold = small_paper(search="threshold")
+    return {"default": small_default(), "paper": by_threshold}[request.param]
 
 
 @pytest.fixture(scope="module", params=METRICS)
@@ -377,3 +378,44 @@ def test_an_index_of_one_bucket_compares_everything() -> None:
     assert (tuned.recall, tuned.self_hits, tuned.reached) == (1.0, 1.0, True)
     assert tuned.parameters.exact
     assert recall(index, queries, X, 10) == 1.0
+
+
+# --- the paper's way ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=METRICS)
+def voting(request: pytest.FixtureRequest) -> VectorIndex:
+    return VectorIndex(request.param, recipe=small_paper(repetitions=6)).fit(data()[0], threads=1)
+
+
+def test_an_index_of_the_paper_s_recipe_is_searched_as_in_the_paper(voting: VectorIndex) -> None:
+    chosen = voting.defaults
+    assert (chosen.score, chosen.threshold, chosen.candidates) == ("votes", None, None)
+    assert chosen.probes is not None
+    assert chosen.points == ()
+    assert voting.tuned is not None
+    assert voting.tuned.parameters == chosen
+    X, queries = data()
+    assert recall(voting, queries, X, 10) > 0.85
+
+
+@pytest.mark.parametrize("target", [0.5, 0.9, 0.99])
+def test_no_other_probes_and_votes_take_less_work(voting: VectorIndex, target: float) -> None:
+    queries = data()[1]
+    if voting.metric == "cosine":
+        queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    tuned = voting.tune(recall=target, k=5, queries=queries)
+    assert tuned.reached
+    assert tuned.recall >= target
+    [trial] = tuning._make_trials(voting._fitted(), hold_out(queries), voting.metric, [5])
+    for votes in range(1, 7):
+        for probes in range(1, 25):
+            other = SearchParameters(probes=probes, min_votes=votes, score="votes")
+            seen = trial.measure(other)
+            assert seen.safe_recall < target or seen.work >= tuned.work
+
+
+def test_votes_pay_where_repetitions_agree_on_little_else(voting: VectorIndex) -> None:
+    """With six repetitions, asking for two votes leaves out most of what one bucket brings."""
+    tuned = voting.tune(recall=0.9, k=5, queries=data()[1])
+    assert tuned.parameters.min_votes > 1

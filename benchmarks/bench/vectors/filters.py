@@ -120,10 +120,9 @@ def _report(folder: Path, found: dict[str, list[Case]], clock: str) -> None:
         f"Recall10@10 and queries per second ({clock} time) on one thread, by kind of filter and",
         "share of the items that it allows. `random`: drawn at random. `region`: the nearest to an",
         "item. `coordinate`: the largest in one coordinate. `near`, `far`: the most and the least",
-        "similar to the mean of the queries. irli searches as `fit` leaves it, with a mask or with",
-        "ids as the filter, whichever is faster. The peers are tuned",
-        f"to recall {TARGET} for each filter, on other queries. In brackets: how many times faster",
-        "irli is.",
+        "similar to the mean of the queries. All filters are prepared before the clock starts.",
+        "irli searches as `fit` leaves it. The peers are tuned to recall",
+        f"{TARGET} for each filter, on other queries. In brackets: how many times faster irli is.",
     ]
     summary = []
     for name, cases in found.items():

@@ -66,18 +66,17 @@ class Irli(Method):
 
 
 class FilteredIrli(Irli):
-    """The index as `fit` left it, with a boolean array or with ids as the filter."""
+    """The index as `fit` left it."""
 
     def restrict(self, allowed: np.ndarray) -> None:
         """Search only among the allowed items (N,)."""
-        self._forms = {"mask": allowed, "ids": np.flatnonzero(allowed)}
+        self._filter = self.index.allow(allowed)
 
     def sweep(self) -> Iterator[list[Setting]]:
-        for form in ("mask", "ids"):
-            yield [{"filter": form}]
+        yield [{}]
 
     def begin(self, setting: Setting, threads: int) -> None:
-        self._filter = self._forms[setting["filter"]]
+        pass
 
     def batch(self, queries: np.ndarray, k: int) -> np.ndarray:
         return self.index.search(queries, k, filter=self._filter, threads=1).ids

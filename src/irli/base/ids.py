@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from irli.base.checks import as_array, as_ids
 from irli.base.strings import Strings
 from irli.errors import InvalidParameter
+
+_SORTED = 64  # an index has this many times as many items as it pays to sort
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,60 @@ class Deny:
     ids: Any
 
 
-class Allowed(NamedTuple):
-    """The items that a filter allows."""
+class Allowed:
+    """The items that a filter allows, prepared for many searches: see `VectorIndex.allow`.
 
-    mask: NDArray[np.bool_]  # (N,)
-    rows: NDArray[np.int32]  # (m,): the same items, in ascending order
+    Rows and mask are made on demand: few searches need both.
+
+    Attributes
+    ----------
+    count : int
+        How many they are.
+    items : int
+        N, the items of the index.
+    rows : int32 array of shape (count,)
+        The items, in ascending order.
+    mask : bool array of shape (N,)
+        The same items.
+
+    Examples
+    --------
+    >>> Allowed.of(np.array([0, 2], dtype=np.int32), items=3).mask
+    array([ True, False,  True])
+    >>> Allowed.where(np.array([True, False, True])).rows
+    array([0, 2], dtype=int32)
+    """
+
+    count: int
+    items: int
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int32], items: int) -> Allowed:
+        """Return these of so many items."""
+        allowed = cls()
+        allowed.rows, allowed.count, allowed.items = rows, len(rows), items
+        return allowed
+
+    @classmethod
+    def where(cls, mask: NDArray[np.bool_]) -> Allowed:
+        """Return the items for which a mask (N,) is true."""
+        allowed = cls()
+        allowed.mask, allowed.count, allowed.items = mask, int(np.count_nonzero(mask)), len(mask)
+        return allowed
+
+    def copy(self) -> Allowed:
+        """Return the same items, in arrays that nobody else can change."""
+        return Allowed.where(self.mask.copy())
+
+    @cached_property
+    def rows(self) -> NDArray[np.int32]:
+        return np.flatnonzero(self.mask).astype(np.int32)
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        mask = np.zeros(self.items, dtype=bool)
+        mask[self.rows] = True
+        return mask
 
 
 class Ids:
@@ -118,29 +169,47 @@ class Ids:
         """
         if filter is None:
             return None
-        mask = self._make_mask(filter)
-        return Allowed(mask, np.flatnonzero(mask).astype(np.int32))
+        return self._allow(filter)
 
-    def _make_mask(self, filter: Any) -> NDArray[np.bool_]:
+    def _allow(self, filter: Any) -> Allowed:
+        if isinstance(filter, Allowed):
+            return self._check(filter)
         if isinstance(filter, Deny):
-            return ~self._make_mask(filter.ids)
+            return Allowed.where(~self._allow(filter.ids).mask)
         if callable(filter):
-            return np.fromiter((bool(filter(id)) for id in self._iterate()), bool, len(self))
+            allowed = (bool(filter(id)) for id in self._iterate())
+            return Allowed.where(np.fromiter(allowed, bool, len(self)))
         if isinstance(filter, range):
-            return self._is_in_range(filter)
+            return Allowed.where(self._is_in_range(filter))
         given = list(filter) if isinstance(filter, set | frozenset) else filter
         values = as_array(given, "filter")
         if values.dtype != bool:
-            mask = np.zeros(len(self), dtype=bool)
             # An array of strings would drop the NULs at their ends.
-            mask[self.rows(given if values.dtype.kind == "U" else values)] = True
-            return mask
+            rows = self.rows(given if values.dtype.kind == "U" else values)
+            return self._sort(rows)
         if values.shape != (len(self),):
             raise InvalidParameter(
                 f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
                 f"one value for each item. Got shape {values.shape} instead. Or pass allowed ids."
             )
-        return np.ascontiguousarray(values)
+        return Allowed.where(np.ascontiguousarray(values))
+
+    def _check(self, allowed: Allowed) -> Allowed:
+        if allowed.items != len(self):
+            raise InvalidParameter(
+                f"The 'filter' parameter must be prepared for this index of {len(self)} items. "
+                f"Got one for {allowed.items} items. Prepare it with the `allow` of this index."
+            )
+        return allowed
+
+    def _sort(self, rows: NDArray[np.int64]) -> Allowed:
+        """Return rows in ascending order, each once."""
+        if _SORTED * len(rows) < len(self):
+            rows = rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
+            return Allowed.of(rows.astype(np.int32), len(self))
+        mask = np.zeros(len(self), dtype=bool)
+        mask[rows] = True
+        return Allowed.where(mask)
 
     def _iterate(self) -> Iterable[Any]:
         return map(int, self.values)
@@ -326,7 +395,9 @@ def check_filters(filters: list[Any], queries: int) -> None:
 
 def _is_filter(value: Any) -> bool:
     """Whether a value is a filter, and not an id or a bool."""
-    plain = value is None or isinstance(value, Deny | set | frozenset | range | list | tuple)
+    plain = value is None or isinstance(
+        value, Allowed | Deny | set | frozenset | range | list | tuple
+    )
     return plain or callable(value) or np.ndim(value) > 0
 
 

@@ -32,6 +32,7 @@ WORDS = 16  # codewords of a piece: as many as 4 bits can number
 ROWS = 2  # the rows of a block of codes are a multiple of this
 LEVELS = 24  # a search at level j is as wide as one for 2^j times as many items
 BLOCK = 8  # queries routed together, so that each weight is read once for all of them
+COMPARED = 64  # queries compared with all items together, so that each item is read once
 
 
 class Projection(NamedTuple):

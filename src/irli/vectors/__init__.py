@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from irli.base.vector_files import (
         AnnBenchmark,
         read_ann_benchmark,
+        read_glove,
         read_ground_truth,
         read_vectors,
         write_vectors,
@@ -28,6 +29,7 @@ __all__ = [
     "TuneResult",
     "VectorIndex",
     "read_ann_benchmark",
+    "read_glove",
     "read_ground_truth",
     "read_vectors",
     "write_vectors",

@@ -39,7 +39,7 @@ from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
-from irli.engine.vector_layout import LEVELS, SearchPlan
+from irli.engine.vector_layout import SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
 from irli.vectors.held_out import HeldOut, hold_out, require_queries
@@ -195,7 +195,8 @@ class VectorIndex(SavedIndex, Configured):
         )
         repetitions = learn(problem, recipe, run)
         contents = assemble(vectors, metric, recipe, repetitions, ids=named.values, tuning=tuning)
-        tuned = tune(Searcher(contents.layout), tuning, metric, _RECALL, _K)
+        by_votes = recipe.search == "votes"
+        tuned = tune(Searcher(contents.layout), tuning, metric, _RECALL, _K, by_votes)
         contents = dataclasses.replace(
             contents, defaults=tuned.parameters, tuned=tuned, strings=named.strings
         )
@@ -238,9 +239,10 @@ class VectorIndex(SavedIndex, Configured):
         filter : array, list, set or range of ids, bool array of shape (N,), Deny, or function
             Restricts the search to some of the items. A function is called with the id of every
             item, and returns whether to allow it. A list of filters, or an array with a row for
-            each query, holds one filter for each query; None allows all.
+            each query, holds one filter for each query; None allows all. `allow` prepares a filter
+            for many calls.
         threads : int
-            -1 uses every core.
+            -1 uses every core. A single query uses several for the repetitions of large routers.
         **parameters
             probes, threshold, min_votes, candidates, score, rank, exact: see `SearchParameters`.
             Those left out have the values that `tune` chose.
@@ -252,20 +254,17 @@ class VectorIndex(SavedIndex, Configured):
             are found, the other columns have id -1, or None if ids are strings, and an infinite
             distance.
         """
-        searcher, allowed = self._fitted(), None
-        if filter is not None:
-            filters = split_filter(filter)
-            if filters is not None:
-                return self._search_each(queries, k, filters, threads, parameters)
-            allowed = self._ids.allowed(filter)
-        plan = self._make_plan(k, parameters, allowed)
-        form = ANSWER_FORM[self.metric]
-        if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and plan.k == k:
-            found = searcher.search_one(queries, plan, self._ids.values, form)
-            # Else the query may be too long, or the answer too short.
-            if found is not None and math.isfinite(found[0][0]) and found[1][-1] >= 0:
-                return self._make_result(*found)
+        searcher, filters = self._fitted(), split_filter(filter)
+        if filters is not None:
+            return self._search_each(queries, k, filters, threads, parameters)
+        spread = searcher.is_slow_to_route and thread_count(threads) > 1
+        if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and not spread:
+            answer = self._search_one(queries, k, parameters)
+            if answer is not None:
+                return answer
         prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
+        allowed, form = self._ids.allowed(filter), ANSWER_FORM[self.metric]
+        plan = self._make_plan(k, parameters, allowed, len(prepared))
         _check_scale(prepared, "queries", self.metric)
         threads = thread_count(threads)
         distances, ids = searcher.search(prepared, plan, allowed, self._ids.values, form, threads)
@@ -278,6 +277,25 @@ class VectorIndex(SavedIndex, Configured):
                 "leaves out those in fewer probed buckets. Lower it, or probe more buckets."
             )
         return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
+
+    def allow(self, filter: Any) -> Allowed:
+        """Prepare a filter that many calls will use, so that each one need not read it again.
+
+        Parameters
+        ----------
+        filter : as for `search`
+            What it allows now: later changes of an array do not count.
+
+        Examples
+        --------
+        >>> index = VectorIndex().fit(np.eye(3), ids=[10, 20, 30])
+        >>> some = index.allow([20, 30])
+        >>> index.search(np.eye(3)[0], k=1, filter=some).ids
+        array([20])
+        """
+        allowed = self._ids.allowed(filter)
+        every = np.ones(len(self), dtype=bool)
+        return (Allowed.where(every) if allowed is None else allowed).copy()
 
     def search_range(
         self,
@@ -358,6 +376,20 @@ class VectorIndex(SavedIndex, Configured):
         ids = self._ids.names(_add_columns(explanation.ids, k, -1))
         return explanation._replace(ids=ids, votes=_add_columns(explanation.votes, k, 0))
 
+    def _search_one(
+        self, query: NDArray[Any], k: int, parameters: SearchArguments
+    ) -> SearchResult | None:
+        """Search one query (d,) with little ado, or return None if it takes more."""
+        plan = self._make_plan(k, parameters)
+        if plan.k != k:
+            return None
+        form = ANSWER_FORM[self.metric]
+        found = self._fitted().search_one(query, plan, self._ids.values, form)
+        # Else the query may be too long, or the answer too short.
+        if found is not None and math.isfinite(found[0][0]) and found[1][-1] >= 0:
+            return self._make_result(*found)
+        return None
+
     def _search_each(
         self,
         queries: Any,
@@ -384,7 +416,9 @@ class VectorIndex(SavedIndex, Configured):
         kind = type(parts[0])
         return kind(distances[0], ids[0]) if single else kind(distances, ids)
 
-    def _make_plan(self, k: int, given: SearchArguments, allowed: Allowed | None) -> SearchPlan:
+    def _make_plan(
+        self, k: int, given: SearchArguments, allowed: Allowed | None = None, queries: int = 1
+    ) -> SearchPlan:
         """Return the plan of a search, or the last plan if the arguments are the same."""
         last = self._last
         # Compare with 'is': True equals 1, but is no valid number of probes.
@@ -398,7 +432,7 @@ class VectorIndex(SavedIndex, Configured):
         parameters, most = self.defaults.replace(**given), min(int(k), len(self))
         self._check_score(parameters.score)
         if allowed is not None:
-            return self._plan_filtered(parameters, most, len(allowed.rows))
+            return self._plan_filtered(parameters, most, allowed.count, queries)
         plan = parameters.to_plan(most)
         self._last = _LastPlan(self.defaults, k, given, plan)
         return plan
@@ -410,8 +444,13 @@ class VectorIndex(SavedIndex, Configured):
                 "Got 'codes' instead. Use another score, or learn with pieces=64 in the recipe."
             )
 
-    def _plan_filtered(self, parameters: SearchParameters, k: int, allowed: int) -> SearchPlan:
-        """Return a plan that compares the few allowed items, or widens by the share of the many."""
+    def _plan_filtered(
+        self, parameters: SearchParameters, k: int, allowed: int, queries: int
+    ) -> SearchPlan:
+        """Return a plan that compares the few allowed items, or widens by the share of the many.
+
+        Many queries are compared with the allowed items together, so it pays for more of them.
+        """
         layout = self._fitted().layout
         exact = count_exact_work(layout, allowed)
         level = math.log2(len(layout.vectors) / max(1, allowed))
@@ -419,15 +458,11 @@ class VectorIndex(SavedIndex, Configured):
             routed = parameters.work_at(k * 2**level)
         else:  # given by the user
             routed = count_work(layout, 0, 0, 0, codes=False)
-        if exact <= routed or allowed <= k:
-            return SearchParameters(exact=True).to_plan(k)
-        levels = (step / 2 for step in range(2 * LEVELS))
-        dear = (
-            at
-            for at in levels
-            if at > level and parameters.points and _EAGER * parameters.work_at(k * 2**at) > exact
-        )
-        return parameters.to_plan(k, FilterPlan(level, next(dear, math.inf)))
+        if count_exact_work(layout, allowed, queries) <= routed or allowed <= k:
+            every = FilterPlan(all=True)
+            return SearchParameters(score=parameters.score).to_plan(k, every)
+        dear = parameters.find_level(k, above=level, work=exact / _EAGER)
+        return parameters.to_plan(k, FilterPlan(level, dear))
 
     # --- tuning --------------------------------------------------------------------------------
 
@@ -436,7 +471,9 @@ class VectorIndex(SavedIndex, Configured):
 
         It is tuned for `k`, and for 1, 10, 100, 300 and 1000 items. Other k take what lies between.
         Nearly all items must find themselves, too. If `fit` was given relevance, the share of the
-        relevant items counts instead, and it also chooses how results are ranked.
+        relevant items counts instead, and it also chooses how results are ranked. With
+        `search="votes"` in the recipe, it chooses probes and `min_votes`, for `k` alone, as the
+        paper does.
 
         Parameters
         ----------
@@ -462,7 +499,8 @@ class VectorIndex(SavedIndex, Configured):
             held = hold_out(prepare_vectors(given, self.metric))
         if self.recipe.name != "exact":
             require_queries(held.queries)
-        tuned = tune(searcher, held, self.metric, recall, k)
+        by_votes = self.recipe.search == "votes"
+        tuned = tune(searcher, held, self.metric, recall, k, by_votes)
         self.__dict__.update(defaults=tuned.parameters, tuned=tuned)
         return tuned
 

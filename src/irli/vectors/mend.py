@@ -42,7 +42,7 @@ def mend_partition(
     if metric == "ip" or layout.bias.shape[1] == 1:  # one bucket holds all
         return layout.offsets, layout.items
     searcher = Searcher(layout)
-    homes = _find_homes(layout)
+    homes = find_homes(layout)
     threshold = _find_threshold(searcher, homes, metric, held)
     missed, first = _list_missed(searcher, homes, threshold)
     parameters = SearchParameters(threshold=float(np.exp(threshold)))
@@ -55,7 +55,7 @@ def mend_partition(
     return _add_entries(layout, missed, chosen)
 
 
-def _find_homes(layout: VectorLayout) -> NDArray[np.int32]:
+def find_homes(layout: VectorLayout) -> NDArray[np.int32]:
     """Return the buckets of each item (N, w), as r B + bucket. The last one fills up the row."""
     repetitions, buckets = layout.bias.shape
     loads = np.diff(layout.offsets, axis=1).ravel()

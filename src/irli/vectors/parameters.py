@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 from irli.base.checks import check_bool, check_choice, check_float, check_int, check_keywords
@@ -55,6 +56,7 @@ class FilterPlan(NamedTuple):
 
     start: float = 0.0
     exact_from: float = math.inf
+    all: bool = False  # compare all allowed items at once
 
 
 class SearchArguments(TypedDict, total=False):
@@ -237,17 +239,23 @@ class SearchParameters:
         """
         if not self.points:
             return self
-        candidates = self._between("candidates", k)
+        candidates = _interpolate(self.points, "candidates", k)
         return dataclasses.replace(
             self,
-            threshold=min(self._between("threshold", k), 1.0),
+            threshold=min(_interpolate(self.points, "threshold", k), 1.0),
             candidates=None if math.isinf(candidates) else _round_up(candidates),
-            centroids=round(self._centroids_at(k)),
+            centroids=round(min(_interpolate(self.points, "centroids", k), _MOST)),
         )
 
     def work_at(self, k: float) -> float:
         """Return the work of a query for k items."""
-        return self._between("work", k)
+        return _interpolate(self.points, "work", k)
+
+    def find_level(self, k: int, above: float, work: float) -> float:
+        """Return the first level, of those above another one, that takes more than so much work."""
+        levels = _list_work(self.points, k) if self.points else []
+        found = (step / 2 for step, each in enumerate(levels) if step / 2 > above and each > work)
+        return next(found, math.inf)
 
     def to_plan(
         self,
@@ -262,14 +270,14 @@ class SearchParameters:
         chosen = self.at(k)
         threshold = chosen.threshold or 0.0
         candidates = max(chosen.candidates, k) if chosen.candidates else 0
-        score = SCORES.index(self.score)
+        score = LOG_PROBABILITY if self.exact else SCORES.index(self.score)
         if score == CODES and self.points and not candidates:
             score = LOG_PROBABILITY  # all items found are compared
         elif score == CODES:
             candidates = candidates or _CANDIDATES_PER_RESULT * k
             if candidates > MOST_CANDIDATES:  # beyond this, codes cost more than they save
                 score = LOG_PROBABILITY
-        widths = [k * 2**level for level in range(LEVELS)] if self.points else []
+        thresholds, centroids = _widen(self.points, k) if self.points else ([], [])
         strange = self.far is not None and self.points
         return SearchPlan(
             k=k,
@@ -280,45 +288,54 @@ class SearchParameters:
             score=score,
             by_score=self.scale
             * {"distance": 0.0, "score": _ALONE, "blend": self.by_score}[self.rank],
-            exact=self.exact,
+            exact=self.exact or filtered.all,
             fill=fill,
-            thresholds=[self._threshold_at(width) for width in widths],
-            centroids=[self._centroids_at(width) for width in widths] or [chosen.centroids],
+            thresholds=thresholds,
+            centroids=centroids or [chosen.centroids],
             start=filtered.start,
             exact_from=filtered.exact_from,
-            unsure=self._between("unsure", k) if strange else 0.0,
+            unsure=_interpolate(self.points, "unsure", k) if strange else 0.0,
             far=self.far if self.far is not None and strange else math.inf,
-            more=round(min(self._between("more", k), _MOST)) if strange else 0,
+            more=round(min(_interpolate(self.points, "more", k), _MOST)) if strange else 0,
         )
 
-    def _threshold_at(self, k: int) -> float:
-        """Return the logarithm of the threshold for k items."""
-        return math.log(self._between("threshold", k) or _TINY)
 
-    def _centroids_at(self, k: int) -> float:
-        return min(self._between("centroids", k), _MOST)
+def _interpolate(points: tuple[OperatingPoint, ...], name: str, k: float) -> float:
+    """Return a value for k items: a straight line through the next two points, in logarithms.
 
-    def _between(self, name: str, k: float) -> float:
-        """Return a value for k items: a straight line through the next two points, in logarithms.
+    A threshold of 0, or no limit on the candidates, holds from the smaller point on. Buckets
+    are counted, not their logarithms: each holds about as many items.
+    """
+    first = next((i for i in range(1, len(points) - 1) if k <= points[i].k), len(points) - 1)
+    before = max(0, first - 1)
+    if k > points[first].k:  # beyond the last point; the next one may be too close for a line
+        before = max((i for i in range(first) if 2 * points[i].k <= points[first].k), default=0)
+    pair = points[before], points[first]
+    low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
+    if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
+        return float(low)
+    if name in ("centroids", "unsure", "more"):
+        return max(0.0, low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
+    if not (0 < low < math.inf and 0 < high < math.inf):
+        return float(high)
+    part = math.log(k / pair[0].k) / math.log(pair[1].k / pair[0].k)
+    return math.exp(min(math.log(low) + part * (math.log(high) - math.log(low)), _HIGHEST))
 
-        A threshold of 0, or no limit on the candidates, holds from the smaller point on. Buckets
-        are counted, not their logarithms: each holds about as many items.
-        """
-        points = self.points
-        first = next((i for i in range(1, len(points) - 1) if k <= points[i].k), len(points) - 1)
-        before = max(0, first - 1)
-        if k > points[first].k:  # beyond the last point; the next one may be too close for a line
-            before = max((i for i in range(first) if 2 * points[i].k <= points[first].k), default=0)
-        pair = points[before], points[first]
-        low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
-        if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
-            return float(low)
-        if name in ("centroids", "unsure", "more"):
-            return max(0.0, low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
-        if not (0 < low < math.inf and 0 < high < math.inf):
-            return float(high)
-        part = math.log(k / pair[0].k) / math.log(pair[1].k / pair[0].k)
-        return math.exp(min(math.log(low) + part * (math.log(high) - math.log(low)), _HIGHEST))
+
+# A search with a filter looks at many widths. The next one mostly looks at the same.
+@lru_cache(maxsize=256)
+def _widen(points: tuple[OperatingPoint, ...], k: int) -> tuple[list[float], list[float]]:
+    """Return the logarithm of the threshold, and the centroids, at each level."""
+    widths = [k * 2**level for level in range(LEVELS)]
+    thresholds = [math.log(_interpolate(points, "threshold", width) or _TINY) for width in widths]
+    centroids = [min(_interpolate(points, "centroids", width), _MOST) for width in widths]
+    return thresholds, centroids
+
+
+@lru_cache(maxsize=256)
+def _list_work(points: tuple[OperatingPoint, ...], k: int) -> list[float]:
+    """Return the work at each level, in steps of half a level."""
+    return [_interpolate(points, "work", k * 2 ** (step / 2)) for step in range(2 * LEVELS)]
 
 
 def _read_point(values: dict[str, Any]) -> OperatingPoint:

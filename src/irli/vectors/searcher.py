@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +13,10 @@ from numpy.typing import NDArray
 from irli._native import SearchPlan, VectorSearcher
 from irli.base.ids import Allowed
 from irli.base.memory import align_fields
-from irli.base.threads import run_batch
+from irli.base.threads import run_all, run_batch
 from irli.engine.vector_layout import (
     BLOCK,
+    COMPARED,
     COSINE,
     PLAIN,
     Centroids,
@@ -28,6 +31,7 @@ STAGES = ("route", "scan", "select", "rerank")
 WORK = ("probed", "scanned", "candidates", "exact", "strange")  # columns of the work of a search
 
 _CACHE = 1 << 21  # bytes; smaller vectors stay in the CPU cache, so queries are not ordered
+_SLOW = 1 << 21  # multiplications to route a query, from which on threads share them
 _AT_ONCE = 65_536  # queries ordered together; more would take more memory
 
 
@@ -98,6 +102,8 @@ class Searcher:
         self.layout = layout = VectorLayout(**fields)
         self._native = VectorSearcher(layout)
         self._large = layout.vectors.nbytes > _CACHE
+        several = len(layout.bias) > 1
+        self.is_slow_to_route = several and layout.router_multiplications >= _SLOW
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Searcher, (self.layout,)
@@ -125,7 +131,7 @@ class Searcher:
         for start in range(0, count, _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             batch = queries[part]
-            if len(batch) >= FEWEST and self._large:
+            if len(batch) >= FEWEST and self._large and not plan.exact:
                 order = order_batch(batch, angle=form == COSINE)
                 found = self._search(batch[order], plan, allowed, ids, form, threads)
                 distances[part][order], items[part][order] = found
@@ -146,15 +152,32 @@ class Searcher:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         distances = np.empty((len(queries), plan.k), dtype=np.float32)
         items = np.empty((len(queries), plan.k), dtype=np.int64)
-        mask, rows = allowed or (None, None)
+        mask, rows = _read_filter(allowed, plan)
+        routed = None
+        if threads > 1 and len(queries) == 1 and self.is_slow_to_route and not plan.exact:
+            routed = self._route_on_threads(queries[0], form, threads)
 
         def answer(first: int, last: int) -> int:
             return self._native.search(
-                queries, plan, mask, rows, ids, form, first, last, distances, items, work
+                queries, plan, mask, rows, ids, form, first, last, distances, items, work, routed
             )
 
-        run_batch(answer, len(queries), threads, BLOCK)
+        run_batch(answer, len(queries), threads, COMPARED if plan.exact else BLOCK)
         return distances, items
+
+    def _route_on_threads(
+        self, query: NDArray[np.float32], form: int, threads: int
+    ) -> NDArray[np.float32]:
+        """Return the log-probabilities (R, B) of one query. Each thread routes some repetitions."""
+        repetitions = len(self.layout.bias)
+        routed = np.empty(self.layout.bias.shape, dtype=np.float32)
+        cuts = np.linspace(0, repetitions, min(threads, repetitions) + 1).astype(int).tolist()
+        jobs = [
+            partial(self._native.route_part, query, form, first, last, routed)
+            for first, last in itertools.pairwise(cuts)
+        ]
+        run_all(jobs, threads)
+        return routed
 
     def measure(
         self, queries: NDArray[np.float32], plan: SearchPlan, threads: int = 1
@@ -194,7 +217,7 @@ class Searcher:
         work = np.empty((len(WORK), len(queries)), dtype=np.int64)
         widened = np.empty(len(queries))
         seconds = np.empty((len(STAGES), len(queries)))
-        mask, rows = allowed or (None, None)
+        mask, rows = _read_filter(allowed, plan)
         for i in range(len(queries)):
             found = self._native.explain(queries[i : i + 1], plan, mask, rows)
             items[i], votes[i], seconds[:, i] = found["items"], found["votes"], found["seconds"]
@@ -213,3 +236,12 @@ class Searcher:
             router_multiplications=self.layout.router_multiplications,
             seconds=dict(zip(STAGES, seconds, strict=True)),
         )
+
+
+def _read_filter(
+    allowed: Allowed | None, plan: SearchPlan
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.int32] | None]:
+    """Return the mask of a filter, or its rows if all of them are compared at once."""
+    if allowed is None:
+        return None, None
+    return (None, allowed.rows) if plan.exact else (allowed.mask, None)

@@ -19,7 +19,9 @@ from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import VectorLayout
+from irli.errors import FormatError
 from irli.vectors.held_out import HeldOut
+from irli.vectors.mend import find_homes
 from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
@@ -46,12 +48,25 @@ _FAR = 0.995  # a query that is farther from all items than this share of the ot
 _ROUTED = 64  # queries routed at a time
 _TINY = 5e-324  # stands for a threshold of 0
 _FEWEST = 20  # held-out queries that can tell what is far
+_VOTES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # the least votes of a candidate that are tried
+_MORE_PROBES = 1.06  # times as many probes, until they reach the recall
+_TOO_MUCH = 2.0  # times the least work, from which on more votes are not tried
 _TIE = {"l2": 1e-5, "ip": 1e-6, "cosine": 1e-6}  # a relative difference that is due to rounding
 _MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
 
 
-def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) -> TuneResult:
-    """Find the parameters of least work whose recall on the held-out queries reaches `recall`."""
+def tune(
+    searcher: Searcher,
+    held: HeldOut,
+    metric: str,
+    recall: float,
+    k: int,
+    by_votes: bool = False,
+) -> TuneResult:
+    """Find the parameters of least work whose recall on the held-out queries reaches `recall`.
+
+    With `by_votes`, they are those of the paper: probes, and the least votes of a candidate.
+    """
     check_float("recall", recall, at_least=0.0, at_most=1.0, owner="tune")
     check_int("k", k, at_least=1, owner="tune")
     items = len(searcher.layout.vectors)
@@ -60,6 +75,9 @@ def tune(searcher: Searcher, held: HeldOut, metric: str, recall: float, k: int) 
         return describe_exact(searcher.layout, k)
     if held.by_relevance:
         return tune_by_relevance(searcher, held, recall, k)
+    if by_votes:
+        [trial] = _make_trials(searcher, held, metric, [k])
+        return _tune_votes(trial, recall)
     others = {min(each, items) for each in _KS} - {k}
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
     trial = trials[0]
@@ -318,6 +336,61 @@ def _find_unsure(trial: Trial, parameters: SearchParameters) -> SearchParameters
     )
 
 
+# --- the paper's way -----------------------------------------------------------------------------
+
+
+def _tune_votes(trial: Trial, recall: float) -> TuneResult:
+    """Find the fewest probes for each number of votes, and take the pair of least work.
+
+    More votes need more probes and leave fewer candidates.
+    """
+    needed = _count_needed_probes(trial)
+    tried: list[tuple[SearchParameters, Measured]] = []
+    for votes in sorted({min(votes, needed.shape[1]) for votes in _VOTES}):
+        parameters = _find_probes(trial, votes, needed[:, votes - 1], recall)
+        tried.append((parameters, trial.measure(parameters)))
+        if tried[-1][1].work > _TOO_MUCH * min(seen.work for _, seen in tried):
+            break
+    good = [each for each in tried if each[1].recall >= recall]
+    parameters, seen = min(good, key=lambda each: each[1].work, default=tried[0])
+    self_hits, reached = trial.self_hits(parameters), seen.recall >= recall
+    result = TuneResult(
+        parameters, trial.k, seen.recall, self_hits, seen.scanned, seen.work, reached
+    )
+    _report(result, recall, len(trial.searcher.layout.vectors))
+    return result
+
+
+def _count_needed_probes(trial: Trial) -> NDArray[np.int64]:
+    """Return the probes that find each true neighbour with 1, 2, ... votes: (pairs, entries)."""
+    searcher, homes = trial.searcher, find_homes(trial.searcher.layout)
+    vectors, buckets = searcher.layout.vectors, searcher.layout.bias.shape[1]
+    truth = exact_neighbors(trial.queries, vectors, trial.k, trial.metric, rows=trial.rows)
+    needed = []
+    for start in range(0, len(truth), _ROUTED):
+        logits = searcher.route(trial.queries[start : start + _ROUTED])
+        for column in truth[start : start + _ROUTED].T:
+            row = np.flatnonzero(column >= 0)[:, None]
+            own = homes[column[row[:, 0]]]  # (rows, entries)
+            reached = logits[row, own // buckets, own % buckets]
+            better = logits[row, own // buckets] > reached[:, :, None]
+            needed.append(np.sort(better.sum(axis=2), axis=1) + 1)
+    return np.concatenate(needed)
+
+
+def _find_probes(
+    trial: Trial, votes: int, needed: NDArray[np.int64], recall: float
+) -> SearchParameters:
+    """Return the fewest probes that reach the recall: about the quantile of those needed."""
+    buckets = trial.searcher.layout.bias.shape[1]
+    probes = int(np.quantile(needed, recall, method="higher")) if len(needed) else 1
+    while True:
+        parameters = SearchParameters(probes=probes, min_votes=votes, score="votes")
+        if probes >= buckets or trial.measure(parameters).safe_recall >= recall:
+            return parameters
+        probes = min(buckets, max(probes + 1, math.ceil(_MORE_PROBES * probes)))
+
+
 # --- measuring -----------------------------------------------------------------------------------
 
 
@@ -433,6 +506,11 @@ class Trial:
         vectors = self.searcher.layout.vectors
         rows = np.arange(len(vectors))[:: max(1, len(vectors) // _SELF_SAMPLE)]
         items = np.ascontiguousarray(vectors[rows])
+        if not np.isfinite(items).all():  # only a forged folder has such vectors
+            raise FormatError(
+                "The vectors of the index must be finite numbers, and some are not. "
+                "Build the index again."
+            )
         plan = parameters.to_plan(1)
         distances, found, _ = self.searcher.measure(items, plan, thread_count(None))
         own = np.zeros(len(items)) if self.metric == "l2" else -np.square(items).sum(axis=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from irli.engine.vector_layout import VectorLayout
+from irli.engine.vector_layout import COMPARED, VectorLayout
 
 _MULTIPLICATION = {1: 0.018, 4: 0.06}  # of a router, by the bytes of its weights
 _BUCKET = 60.0  # to begin a bucket
@@ -20,8 +20,13 @@ _TABLE = 30.0  # for each piece, to write the table of a query
 _CANDIDATE, _FLOAT, _BYTE = 25.0, 0.5, 0.28  # to fetch a vector, and for each dimension
 _MISS = 50.0  # more, if the vectors are not in the cache
 _CACHE = 1 << 24  # bytes
+_LEAST_ROUNDED = 16  # dimensions from which on centroids have 8 bits
+_TOGETHER, _LANES = 4, 16  # fewer queries are compared one by one, others 16 at a time
 _ROW, _STREAMED = 4.0, 0.08  # to compare an item when all are compared in order, by dimension
 _PICKED, _GATHERED = 15.0, 0.12  # when all allowed items are
+_GATHERED_BYTE = 0.05  # the same, by 8-bit copies
+_PICKED_MISS = 30.0  # more, if the vectors are not in the cache
+_SHARED = 0.024  # for each dimension, when many queries are compared with an item
 
 
 def count_work(
@@ -46,12 +51,22 @@ def count_work(
 
 def count_centroid_work(layout: VectorLayout) -> float:
     """Return the nanoseconds to compare a query with the centroids of all buckets."""
-    return float(_MULTIPLICATION[4] * layout.vectors.shape[1] * layout.bias.shape[1])
+    dim, buckets = layout.vectors.shape[1], layout.bias.shape[1]
+    return float(_MULTIPLICATION[1 if dim >= _LEAST_ROUNDED else 4] * dim * buckets)
 
 
-def count_exact_work(layout: VectorLayout, items: int) -> float:
-    """Return the nanoseconds of a query that is compared with so many items."""
+def count_exact_work(layout: VectorLayout, items: int, queries: int = 1) -> float:
+    """Return the nanoseconds of a query that is compared with so many items.
+
+    Many queries are compared with the items together.
+    """
     count, dim = int(layout.vectors.shape[0]), int(layout.vectors.shape[1])
-    if items == count:
-        return items * (_ROW + _STREAMED * dim)
-    return items * (_PICKED + _GATHERED * dim)
+    each = _ROW + _STREAMED * dim
+    if items < count:
+        stored = layout.int8.bytes if layout.int8.bytes.size else layout.vectors
+        each = _PICKED + (_GATHERED_BYTE if layout.int8.bytes.size else _GATHERED) * dim
+        each += _PICKED_MISS if stored.nbytes > _CACHE else 0.0
+    if queries >= _TOGETHER:
+        lanes = -(-min(queries, COMPARED) // _LANES) * _LANES  # those of a vector, used or not
+        each = (each + _MISS + _SHARED * dim * lanes) / min(queries, COMPARED)
+    return items * each
