@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import shutil
@@ -141,6 +142,56 @@ def test_all_formats_of_features_are_one(run: Runner, files: Files, tmp_path: Pa
     assert run("labels", "eval", out, files.dense, files.y, "--json").json["P@1"] == 1
 
 
+def test_all_formats_of_texts_are_one(
+    run: Runner, files: Files, told: Path, tmp_path: Path
+) -> None:
+    with gzip.open(files.jsonl, "rt") as lines:
+        entries = [json.loads(line) for line in lines]
+    rows = [(entry["text"], entry["labels"]) for entry in entries]
+    (tmp_path / "t.tsv").write_text("".join(f"{t}\t{'|'.join(names)}\n" for t, names in rows))
+    with open(tmp_path / "t.csv", "w", newline="") as out:
+        csv.writer(out).writerows([("title", "topics"), *((t, "|".join(n)) for t, n in rows)])
+    (tmp_path / "folder").mkdir()
+    for number, (text, names) in enumerate(rows):
+        file = tmp_path / "folder" / f"{number:03}.txt"
+        file.write_text(text)
+        file.with_suffix(".key").write_text("\n".join(names))
+    right = run("labels", "eval", told, files.texts, files.labels, "--json").json
+    assert right["F1@1"] > 0.8
+    found = run("labels", "predict", told, files.texts, "--json").json["labels"]
+    columns = ["--text", "title", "--label", "topics", "--separator", "|"]
+    for name, options in ("t.tsv", columns[-2:]), ("t.csv", columns), ("folder", []):
+        said = run("labels", "eval", told, tmp_path / name, *options, "--json").json
+        measured = {key for key in said if "@" in key}
+        assert len(measured) == 21  # five measures at four depths, and the recall
+        assert {key: said[key] for key in measured} == {key: right[key] for key in measured}
+        said = run("labels", "predict", told, tmp_path / name, *options, "--json").json
+        assert said["labels"] == found
+
+
+def test_fit_on_uris_with_parts_of_words(run: Runner, tmp_path: Path) -> None:
+    forms = ["kirja kirjan", "kissa kissan", "talo talon"]
+    rows = [f"{forms[i % 3]} {i}\t<http://onto/p{i % 3}> <http://onto/all>\n" for i in range(60)]
+    with gzip.open(tmp_path / "t.tsv.gz", "wt") as out:
+        out.writelines(rows)
+    (tmp_path / "v.tsv").write_text("<http://onto/p0>\tbooks\n<http://onto/p1>\tcats\n")
+    words = ["--ngrams", 2, "--characters", "3,4", "--min-df", 2, "--titles", tmp_path / "v.tsv"]
+    fit = ["labels", "fit", tmp_path / "t.tsv.gz", "--out", tmp_path / "x", *SMALL, *words]
+    assert run(*fit).code == 0
+    index = label_index(tmp_path / "x")
+    assert list(index.names or ()) == ["http://onto/all", *(f"http://onto/p{i}" for i in range(3))]
+    assert index.vectorizer is not None
+    assert {"talo talon", "-alo-", "talon"} <= set(index.vectorizer.words)
+    ask = ["labels", "predict", tmp_path / "x", tmp_path / "t.tsv.gz", "-k", 4]
+    said = run(*ask, "--json").json
+    titles = {"http://onto/p0": "books", "http://onto/p1": "cats"}
+    assert said["titles"][0] == [titles.get(name, name) for name in said["labels"][0]]
+    assert "books (" in run(*ask).out
+    # A form that it has never seen has parts that it knows.
+    known = index.features(["talolle"]).indices
+    assert {index.vectorizer.words[i] for i in known} == {"ta-", "tal-", "-tal-", "-alo-", "-talo-"}
+
+
 def test_the_format_can_be_forced(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("3 2 1\none\ntwo\n")
     (tmp_path / "l.txt").write_text("7 8\na\nb\n")
@@ -169,10 +220,17 @@ def test_the_seed_and_the_recipe_are_taken(run: Runner, files: Files, tmp_path: 
         (["{xmc}", "--names", "{texts}"], ["'names'", "each of 6 labels", f"Got {ROWS}"]),
         (["{xmc}", "--names", "nowhere.txt"], ["nowhere.txt"]),
         (["nowhere.txt"], ["nowhere.txt"]),
-        (["{folder}"], ["a folder"]),
+        (["{folder}"], ["at least one row"]),  # texts without labels
         (["{texts}", "nowhere.txt"], ["nowhere.txt"]),
         (["{x}", "{texts}"], ["t.txt, line 1", "2 whole numbers"]),
-        (["{xmc}", "--format", "csv"], ["--format", "'jsonl'"]),
+        (["{xmc}", "--format", "cvs"], ["--format", "'jsonl'"]),
+        (["{xmc}", "--ngrams", "2"], ["--ngrams", "rows of features"]),
+        (["{xmc}", "--text", "title"], ["--text", "rows of features"]),
+        (["{xmc}", "--titles", "v.ttl"], ["--titles", "rows of features"]),
+        (["{jsonl}", "--titles", "v.rdf"], ["vocabulary", "'.ttl'"]),
+        (["{jsonl}", "--characters", "3-5"], ["--characters", "3,5"]),
+        (["{jsonl}", "--characters", "5,3"], ["'characters'", "(3, 5)"]),
+        (["{jsonl}", "--text", "title"], ["line 1", "string 'title'"]),
         (["{xmc}", "--format", "jsonl"], ["line 1", "JSON"]),
         (["{texts}", "--format", "xmc"], ["line 1", "3 whole numbers"]),
         (["{texts}", "{labels}", "--format", "matrix"], ["line 1", "2 whole numbers"]),
@@ -373,7 +431,7 @@ def test_eval_measures_as_the_library(run: Runner, plain: Path, files: Files) ->
     truth = sp.load_npz(files.y)
     found = label_index(plain).predict(sp.load_npz(files.x), 2).labels
     expected = metrics.evaluate(found, truth, truth, ks=(1, 2), b=2)
-    for name in ("P@1", "P@2", "nDCG@2", "PSP@1", "PSP@2"):
+    for name in ("P@1", "P@2", "nDCG@2", "PSP@1", "PSP@2", "F1@2"):
         assert said[name] == pytest.approx(expected[name])
     assert said["hits/min(k,labels)@2"] == metrics.precision_of_possible(found, truth, 2)
     assert (said["P@1"], said["P@2"], said["hits/min(k,labels)@2"]) == (1, 0.5, 1)
@@ -383,7 +441,7 @@ def test_eval_measures_as_the_library(run: Runner, plain: Path, files: Files) ->
 
 def test_eval_prints_a_table(run: Runner, told: Path, files: Files) -> None:
     text = run("labels", "eval", told, files.texts, files.labels, "--threads", 1).out
-    assert text.split()[:3] == ["@1", "@3", "@5"]
+    assert text.split()[:4] == ["@1", "@3", "@5", "@10"]
     assert "recall@100" in text
     assert "120 rows, threads=1" in text
     assert "unknown" not in text

@@ -138,6 +138,7 @@ def test_every_array_must_be_there(name: str) -> None:
         {"calibration": {"by_margin": 0.0, "by_score": None, "threshold": 0.0}},
         {"calibration": {"by_margin": 0.0}},
         {"recipe": {"features": 2}},
+        {"recipe": {"affinity": "both"}},
         {"text": {"ngrams": 0, "min_df": 1, "max_df": 1.0}},
     ],
 )

@@ -40,7 +40,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "query_log.py"
 
 RECIPES: dict[str, Recipe] = {
     "labels": small_labels(epochs=6),
-    "own trunks": small_paper_labels(epochs=12),
+    "own trunks": small_paper_labels(epochs=12, search="threshold"),
     # For few rows: smaller steps, and not too few of them.
     "one-per-item": irli.recipe(
         "labels", hidden=1024, batch_size=100, learning_rate=1.9e-3, epochs=25
@@ -625,6 +625,28 @@ def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -
         assert all(part.sum() == LABELS for part in one.loads())
         assert precision(one.predict(X, k=1).labels, everything.Y, 1) > 0.9
     same(index.predict(X), one.predict(X))
+
+
+@pytest.mark.parametrize("ranker", [None, False])
+def test_labels_of_the_paper_s_recipe_are_ordered_by_votes(ranker: bool | None) -> None:
+    X, Y = data()
+    recipe = small_paper_labels(repetitions=6, buckets=12, epochs=20)
+    index = irli.LabelIndex(recipe, ranker=ranker).fit(X, Y, threads=1)
+    assert index.defaults.score == "votes"
+    assert index.tuned is not None
+    assert not index.tuned.ranker
+    found = index.predict(X, k=3, ranker=False)
+    there = found.labels >= 0
+    assert set(found.scores[there]) <= set(range(1, 7))
+    few = index.predict(X, k=3, ranker=False, probes=3, min_votes=4)
+    assert few.scores[few.labels >= 0].min() >= 4
+    assert precision(index.predict(X, k=1).labels, Y, 1) > 0.8
+
+
+def test_a_ranker_orders_labels_of_the_paper_s_recipe_if_asked_for() -> None:
+    index = fit(small_paper_labels(), ranker=True)
+    assert index.tuned is not None
+    assert index.tuned.ranker
 
 
 def test_refit_begins_where_the_index_is() -> None:

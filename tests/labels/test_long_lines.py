@@ -14,9 +14,13 @@ import pytest
 from irli import FormatError
 from irli.labels import files, text_files, xmc_text
 from irli.labels.files import read_matrix, read_rows
-from irli.labels.text_files import read_jsonl, read_label_lists, read_texts
+from irli.labels.text_files import read_documents, read_texts
 
-READERS: list[Callable[[Path], Any]] = [read_texts, read_label_lists, read_jsonl]
+READERS: list[Callable[[Path], Any]] = [
+    read_texts,
+    lambda path: list(read_documents(path, format="tsv")),
+    lambda path: list(read_documents(path, format="jsonl")),
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score
 
 from irli.errors import InvalidParameter
 from irli.labels.metrics import (
     evaluate,
+    f1,
     inverse_propensity,
     ndcg,
     precision,
@@ -177,6 +179,16 @@ def test_measures_match_slow_ones(
     assert psp == pytest.approx(expected["PSP"])
 
 
+def test_f1_by_hand_and_by_scikit_learn() -> None:
+    assert f1(FOUND, TRUTH, 1) == pytest.approx((2 / 4 + 0 + 0 + 0) / 4)
+    assert f1(FOUND, TRUTH, 3) == pytest.approx((4 / 6 + 2 / 3 + 0 + 0) / 4)
+    assert f1(FOUND, TRUTH, 9) == f1(FOUND, TRUTH, 3)
+    given = np.zeros(TRUTH.shape, int)
+    for row, labels in enumerate(FOUND):
+        given[row, labels[labels >= 0]] = 1
+    assert f1(FOUND, TRUTH, 3) == pytest.approx(f1_score(TRUTH.toarray(), given, average="samples"))
+
+
 def test_evaluate_gathers_the_measures() -> None:
     train = sp.csr_array(np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0]]))
     weights = inverse_propensity(train, a=0.5, b=0.4)
@@ -186,12 +198,15 @@ def test_evaluate_gathers_the_measures() -> None:
         "P@3": precision(FOUND, TRUTH, 3),
         "nDCG@1": ndcg(FOUND, TRUTH, 1),
         "nDCG@3": ndcg(FOUND, TRUTH, 3),
+        "F1@1": f1(FOUND, TRUTH, 1),
+        "F1@3": f1(FOUND, TRUTH, 3),
         "PSP@1": propensity_scored_precision(FOUND, TRUTH, weights, 1),
         "PSP@3": propensity_scored_precision(FOUND, TRUTH, weights, 3),
         "recall@3": recall(FOUND, TRUTH, 3),
     }
     without = evaluate(FOUND, TRUTH)
-    assert list(without) == ["P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "recall@3"]
+    names = [f"{name}@{k}" for name in ("P", "nDCG", "F1") for k in (1, 3, 5)]
+    assert list(without) == [*names, "recall@3"]
 
 
 @pytest.mark.parametrize("measure", MEASURES)

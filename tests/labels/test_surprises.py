@@ -161,7 +161,7 @@ def test_fewer_answers_than_asked_for_are_counted(index: LabelIndex) -> None:
         (TEXTS, LISTS[1:], "'labels' .*fit_text .* each of 9 texts. Got 8"),
         ("the cat", LISTS, "'texts' .*fit_text must be a list of strings. Got str"),
         (TEXTS, [*LISTS[1:], [7]], r"'labels\[8\]' .*fit_text.* Got int at 0"),
-        (TEXTS, None, "'labels' .*fit_text .* Got NoneType"),
+        (TEXTS, None, "'texts' .*fit_text .*pairs of a text and its labels"),
     ],
 )
 def test_texts_and_names_that_are_wrong(texts: Any, labels: Any, message: str) -> None:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
 import math
+import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.pipeline import Pipeline
 
 from irli.base.folder import Folder, read_folder, write_folder
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
 from irli.labels.text import Names, Vectorizer, extend_names, label_matrix
-from irli.labels.text_files import read_jsonl, read_label_lists, read_texts
+from irli.labels.words import cut_text, cut_word
 
 # What UTF-8 can write; lone surrogates (Cs) it cannot.
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))
-lines = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r")))
+lengths = st.none() | st.tuples(st.integers(1, 3), st.integers(0, 3)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
 FEW = settings(max_examples=50, deadline=None)
-READERS: list[Callable[[Any], Any]] = [read_texts, read_label_lists, read_jsonl]
 
 
 # --- words and weights --------------------------------------------------------------------------
@@ -69,6 +71,105 @@ def test_ngrams_are_words_too() -> None:
         "york",
         "york city",
     ]
+
+
+def test_characters_are_written_as_parts_of_a_word() -> None:
+    found = Vectorizer(characters=(1, 2)).fit(["un 図書館"]).words
+    assert set(found) == {"un", "-u-", "-n-", "u-", "-un-", "-n"} | {
+        *("図書館", "-図-", "-書-", "-館-", "図-", "-図書-", "-書館-", "-館")
+    }
+    assert cut_word("a", 3, 9) == ()  # the whole word is a feature already
+    forms = Vectorizer(characters=(3, 5)).fit(["kirjastossa"])
+    assert forms.transform(["kirjaston"]).nnz > 10
+    assert Vectorizer().fit(["kirjastossa"]).transform(["kirjaston"]).nnz == 0
+
+
+@FEW
+@given(st.text(st.characters(categories=["L", "N"]), min_size=1), lengths.filter(bool))
+def test_characters_are_those_of_scikit_learn(word: str, range: tuple[int, int]) -> None:
+    analyze = CountVectorizer(analyzer="char_wb", ngram_range=range, lowercase=False)
+    parts = analyze.build_analyzer()(word)
+    marked = [(part[0] != " ") * "-" + part.strip() + (part[-1] != " ") * "-" for part in parts]
+    whole = (word, "")  # a blank alone says nothing
+    assert list(cut_word(word, *range)) == [part for part in marked if part not in whole]
+
+
+def scikit_learn(vectorizer: Vectorizer) -> TfidfVectorizer:
+    """A TfidfVectorizer of the same features."""
+    return TfidfVectorizer(
+        analyzer=lambda text: cut_text(text, vectorizer.ngrams, vectorizer.characters),
+        min_df=vectorizer.min_df or 1,
+        max_df=1.0 if vectorizer.max_df is None else vectorizer.max_df,
+        sublinear_tf=True,
+        dtype=np.float32,
+    )
+
+
+def assert_same_bits(one: Any, other: Any) -> None:
+    assert one.shape == other.shape
+    for part in ("data", "indices", "indptr"):
+        assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
+
+
+words = st.sampled_from(["a", "ab", "abc", "ABC", "c++", "日本", "naïve", "ﬁn", "x1"])
+sentences = st.lists(words, max_size=30).map(" ".join)
+
+
+@FEW
+@given(
+    st.lists(sentences | unicode_text, max_size=12),
+    st.integers(1, 3),
+    lengths,
+    st.integers(1, 2),
+    st.lists(sentences | unicode_text, min_size=1, max_size=5),
+)
+def test_rows_are_those_of_scikit_learn(
+    texts: list[str],
+    ngrams: int,
+    characters: tuple[int, int] | None,
+    min_df: int,
+    queries: list[str],
+) -> None:
+    texts = [*texts, "ab", "AB cd"]
+    ours = Vectorizer(ngrams=ngrams, characters=characters, min_df=min_df)
+    theirs = scikit_learn(ours)
+    assert_same_bits(ours.fit_transform(texts), theirs.fit(texts).transform(texts))
+    assert ours.words == theirs.get_feature_names_out().tolist()
+    assert ours.idf.tobytes() == theirs.idf_.tobytes()
+    assert_same_bits(ours.transform(iter(queries)), theirs.transform(queries))
+    assert_same_bits(ours.transform(texts), theirs.transform(texts))
+
+
+def test_blocks_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{'a ' * (i % 5)} b{i % 3} c" for i in range(20)]
+    vectorizer = Vectorizer().fit(texts)
+    whole = vectorizer.transform(texts)
+    monkeypatch.setattr("irli.labels.text._BLOCK", 7)
+    assert_same_bits(whole, vectorizer.transform(texts))
+
+
+def test_transform_needs_no_scikit_learn() -> None:
+    code = """
+import sys, numpy as np
+from irli.labels.text import Vectorizer
+arrays = {"words": np.frombuffer(b"cat", "u1"), "words_offsets": np.array([0, 3])}
+meta = {"ngrams": 1, "characters": [2, 3], "min_df": None, "max_df": None}
+made = Vectorizer.from_state(meta, arrays | {"idf": np.ones(1, "f4")})
+assert made.transform(["a cat"]).toarray().tolist() == [[1]]
+assert not {"sklearn", "torch"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+def test_a_vectorizer_is_a_step_of_a_pipeline() -> None:
+    steps = clone(Pipeline([("words", Vectorizer(ngrams=2))]))
+    assert steps.set_params(words__characters=(2, 3)).get_params()["words__ngrams"] == 2
+    texts = ["one two", "two three"]
+    assert_same_bits(steps.fit_transform(texts), steps.transform(texts))
+    assert {"one two", "-ne"} <= set(steps["words"].words)
+    fitted = steps["words"].set_params(ngrams=1, characters=None)
+    assert "one two" in fitted.words  # what was learned stays
+    assert fitted.fit(texts).words == ["one", "three", "two"]
 
 
 def test_a_text_without_known_words_is_an_empty_row() -> None:
@@ -132,7 +233,11 @@ def test_texts_that_are_none(texts: Any, message: str) -> None:
         Vectorizer().fit(["a"]).transform(texts)
 
 
-@pytest.mark.parametrize("setting", [{"ngrams": 0}, {"min_df": 0}, {"min_df": 0.5}, {"max_df": 2}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"ngrams": 0}, {"min_df": 0}, {"min_df": 0.5}, {"max_df": 2}]
+    + [{"characters": x} for x in (3, (3,), (0, 2), (3, 2), (1.0, 2), "35")],
+)
 def test_settings_out_of_range(setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameter, match=f"'{next(iter(setting))}' parameter of Vectorizer"):
         Vectorizer(**setting)
@@ -168,19 +273,25 @@ def test_scikit_learn_is_imported_when_used(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @FEW
-@given(st.lists(unicode_text, max_size=8), st.integers(1, 3), st.lists(unicode_text, max_size=4))
-def test_vectorizer_round_trip(texts: list[str], ngrams: int, queries: list[str]) -> None:
-    vectorizer = Vectorizer(ngrams=ngrams, max_df=1.0).fit([*texts, "word"])
+@given(st.lists(unicode_text, max_size=8), st.integers(1, 3), lengths, st.lists(unicode_text))
+def test_vectorizer_round_trip(
+    texts: list[str], ngrams: int, characters: tuple[int, int] | None, queries: list[str]
+) -> None:
+    vectorizer = Vectorizer(ngrams=ngrams, characters=characters, max_df=1.0).fit([*texts, "word"])
     meta, arrays = vectorizer.state()
     assert all(array.dtype.kind in "biuf" for array in arrays.values())
     again = Vectorizer.from_state(json.loads(json.dumps(meta)), arrays)
-    assert (again.ngrams, again.min_df, again.max_df) == (ngrams, None, 1.0)
+    assert (again.ngrams, again.characters) == (ngrams, characters)
+    assert (again.min_df, again.max_df) == (None, 1.0)
     assert again.words == vectorizer.words
     for some in (texts, queries):
-        one, other = vectorizer.transform(some), again.transform(some)
-        assert one.shape == other.shape
-        for part in ("data", "indices", "indptr"):
-            assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
+        assert_same_bits(vectorizer.transform(some), again.transform(some))
+
+
+def test_folders_without_characters_can_be_read() -> None:
+    meta, arrays = Vectorizer().fit(["one two"]).state()
+    del meta["characters"]
+    assert Vectorizer.from_state(meta, arrays).characters is None
 
 
 @FEW
@@ -248,6 +359,7 @@ def test_strings_that_are_damaged(change: dict[str, Any], message: str) -> None:
     ("settings", "change", "message"),
     [
         ({"ngrams": 0}, {}, "'ngrams' parameter"),
+        ({"characters": [3]}, {}, "'characters' parameter"),
         ({"min_df": "2"}, {}, "'min_df' parameter"),
         ({}, {"idf": None}, "'idf'"),
         ({}, {"idf": np.ones(3, np.float32)}, r"shape \(2,\)"),
@@ -381,136 +493,3 @@ def test_label_matrix_refuses_what_it_does_not_know() -> None:
         label_matrix([["a"], "b"], names)
     with pytest.raises(InvalidParameter, match="'unknown' parameter of label_matrix"):
         label_matrix([["a"]], names, unknown="ignore")
-
-
-# --- files --------------------------------------------------------------------------------------
-
-
-def write(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
-@FEW
-@given(texts=lines)
-def test_texts_round_trip(end: str, name: str, texts: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        # A file that begins with this sign has a byte order mark instead.
-        content = "".join(text.lstrip("\ufeff") + end for text in texts)
-        path = write(Path(folder) / name, content.encode())
-        assert read_texts(path) == [text.lstrip("\ufeff") for text in texts]
-
-
-labels_of_a_line = st.lists(
-    st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1).filter(
-        lambda label: not label.startswith("__label__")
-    )
-)
-
-
-@FEW
-@given(lists=st.lists(labels_of_a_line))
-def test_label_lists_round_trip(lists: list[list[str]]) -> None:
-    for separator in "\t", " ", "  ":
-        with tempfile.TemporaryDirectory() as folder:
-            content = "".join(separator.join(labels) + "\n" for labels in lists)
-            path = write(Path(folder) / "labels.txt", content.encode())
-            assert read_label_lists(str(path)) == lists
-
-
-@FEW
-@given(st.lists(st.tuples(unicode_text, st.lists(unicode_text.filter(bool)))), st.booleans())
-def test_jsonl_round_trip(entries: list[tuple[str, list[str]]], ascii: bool) -> None:
-    objects = [{"text": text, "labels": labels, "id": 1} for text, labels in entries]
-    content = "".join(json.dumps(each, ensure_ascii=ascii) + "\n" for each in objects)
-    with tempfile.TemporaryDirectory() as folder:
-        texts, lists = read_jsonl(write(Path(folder) / "x.jsonl", content.encode()))
-    assert list(zip(texts, lists, strict=True)) == entries
-
-
-@pytest.mark.parametrize(
-    ("content", "texts"),
-    [
-        (b"", []),
-        (b"\n", [""]),
-        (b"a", ["a"]),
-        (b"a\n\nb", ["a", "", "b"]),
-        (b"\xef\xbb\xbfa\r\nb\r\n", ["a", "b"]),
-        ("a\u2028b\u0085c\x0bd\x0ce\x1cf\rg\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf\rg"]),
-        (b" a \t\n", [" a \t"]),
-    ],
-)
-def test_what_a_line_is(content: bytes, texts: list[str], tmp_path: Path) -> None:
-    assert read_texts(write(tmp_path / "x.txt", content)) == texts
-    assert read_texts(write(tmp_path / "x.txt.gz", content)) == texts
-
-
-@pytest.mark.parametrize(
-    ("line", "labels"),
-    [
-        (" a  b ", ["a", "b"]),
-        ("hot dog\tcat", ["hot dog", "cat"]),
-        ("hot dog\t", ["hot dog"]),
-        ("\ta\t\t b \t", ["a", "b"]),
-        ("__label__a __label__b", ["a", "b"]),
-        ("__label__hot dog\t__label__b", ["hot dog", "b"]),
-        ("New\xa0York a\u2028b", ["New\xa0York", "a\u2028b"]),
-        ("a a", ["a", "a"]),
-        ("   ", []),
-    ],
-)
-def test_labels_of_a_line(line: str, labels: list[str], tmp_path: Path) -> None:
-    path = write(tmp_path / "labels.txt.gz", f"x\n{line}\n\ny".encode())
-    assert read_label_lists(path) == [["x"], labels, [], ["y"]]
-
-
-def test_jsonl_passes_over_empty_lines(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl.gz", b'{"text": "a"}\n\n  \r\n{"labels": ["b"], "text": ""}')
-    assert read_jsonl(path) == (["a", ""], [[], ["b"]])
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{text: 1}", "must be a JSON object. It cannot be read"),
-        ('{"text": "a"', "must be a JSON object. It cannot be read"),
-        ("[" * 100_000, "must be a JSON object. It cannot be read"),
-        ('["a"]', r'string \'text\'. It is \["a"\] instead'),
-        ('{"txt": "a"}', 'string \'text\'. It is {"txt": "a"} instead'),
-        ('{"text": null}', "string 'text'"),
-        ('{"text": ["a"]}', "string 'text'"),
-        (
-            '{"text": 5, "more": "' + "x" * 999 + '"}',
-            r'It is {"text": 5, "more": "x+\.\.\. instead',
-        ),
-        ('{"text": "a", "labels": "b"}', 'list of strings.* It has "b" instead'),
-        ('{"text": "a", "labels": null}', "list of strings.* It has null instead"),
-        ('{"text": "a", "labels": ["b", 7]}', r'list of strings.* It has \["b", 7\] instead'),
-        ('{"text": "a", "labels": [""]}', "none of them empty"),
-    ],
-)
-def test_jsonl_faults_name_the_line(line: str, message: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", f'{{"text": "a"}}\n\n{line}\n'.encode())
-    with pytest.raises(FormatError, match=f"x.jsonl, line 3, .*{message}"):
-        read_jsonl(path)
-
-
-@pytest.mark.parametrize("read", READERS)
-def test_files_that_cannot_be_read(read: Callable[[Path], Any], tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match="No such file"):
-        read(tmp_path / "none.txt")
-    with pytest.raises(InvalidParameter, match="Is a directory"):
-        read(tmp_path)
-    good = b'{"text": "a"}\n'
-    latin = write(tmp_path / "latin.txt", good + '{"text": "né"}'.encode("latin-1"))
-    with pytest.raises(FormatError, match=r"latin.txt, line 2, must be UTF-8.* 0xe9 at 11"):
-        read(latin)
-    zipped = gzip.compress(good * 100)
-    damaged = zipped[:10] + b"\xff" + zipped[11:]  # a kind of block that there is not
-    for number, content in enumerate([zipped[:-9], good, damaged]):
-        path = tmp_path / f"{number}.gz"
-        path.write_bytes(content)
-        with pytest.raises(FormatError, match=f"{number}.gz must be a whole gzip file"):
-            read(path)

@@ -53,19 +53,19 @@ def compare(options: Options) -> None:
             if PACKAGES[peer] not in installed:
                 say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
                 continue
-            runs = _run_peer(peer, train, test, options.threads)
+            runs = run_peer(peer, train, test, options.threads)
             rows += [_tabulate(name, [run], known, truth) for run in runs]
         seeds = range(1 if options.smoke else options.seeds)
         changes = SHORT["labels"] if options.smoke else {}
         by_seed = [
-            _run_ours(train, test, options.threads, changes | {"seed": seed}, SETTINGS[name])
+            run_ours(train, test, options.threads, changes | {"seed": seed}, SETTINGS[name])
             for seed in seeds
         ]
         rows += [_tabulate(name, list(runs), known, truth) for runs in zip(*by_seed, strict=True)]
         report_table(Path(options.results) / "labels" / f"{name}.json", HEAD, rows)
 
 
-def _run_peer(peer: str, train: Path, test: Path, threads: int) -> list[dict[str, Any]]:
+def run_peer(peer: str, train: Path, test: Path, threads: int) -> list[dict[str, Any]]:
     """Return what each way of querying a peer took, and what it predicted."""
     with tempfile.TemporaryDirectory() as folder:
         result, found = Path(folder) / "result.json", Path(folder) / "predictions.npy"
@@ -82,7 +82,7 @@ def _run_peer(peer: str, train: Path, test: Path, threads: int) -> list[dict[str
     return runs
 
 
-def _run_ours(
+def run_ours(
     train: Path,
     test: Path,
     threads: int,

@@ -16,6 +16,7 @@ PACKAGES = {  # of the other libraries
     "xr-linear": "libpecos",
     "one-vs-all": "libpecos",
     "napkinxc": "napkinxc",
+    "slice-like": "libpecos",
 }
 
 

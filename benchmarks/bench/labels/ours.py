@@ -2,7 +2,8 @@
 
 python -m bench.labels.ours TRAIN TEST THREADS RECIPE SETTINGS PREDICTIONS
 
-RECIPE and SETTINGS are JSON.
+RECIPE and SETTINGS are JSON. "recipe" in RECIPE names one other than "labels", and "ranker" says if
+there is one.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from irli.labels.files import read_rows
 
 
 def measure(
-    train: Path, test: Path, threads: int, recipe: irli.Recipe, settings: list[dict[str, Any]]
+    train: Path, test: Path, threads: int, index: irli.LabelIndex, settings: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Train an index and query it in each of the settings; return figures and predictions."""
     rows, features = read_rows(train), read_rows(test).features
     wall, cpu = time.perf_counter(), time.process_time()
-    index = irli.LabelIndex(recipe).fit(*rows, threads=threads)
+    index.fit(*rows, threads=threads)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
@@ -69,9 +70,11 @@ def _query(
 
 def main(train: str, test: str, threads: str, recipe: str, settings: str, predictions: str) -> None:
     """Measure what the command line says."""
-    made = irli.recipe("labels", **json.loads(recipe))
+    changes = json.loads(recipe)
+    name, ranker = changes.pop("recipe", "labels"), changes.pop("ranker", None)
+    index = irli.LabelIndex(irli.recipe(name, **changes), ranker=ranker)
     given = json.loads(settings)
-    found, predicted = measure(Path(train), Path(test), int(threads), made, given)
+    found, predicted = measure(Path(train), Path(test), int(threads), index, given)
     np.save(predictions, predicted)
     print(json.dumps(found))
 

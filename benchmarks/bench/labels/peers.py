@@ -22,10 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csc_matrix, csr_matrix
 from sklearn.datasets import load_svmlight_file
 from sklearn.preprocessing import normalize
 
@@ -252,6 +252,78 @@ class NapkinXC(Peer):
         return list(answer)
 
 
+class Slice(Peer):
+    """As SLICE: a graph over the labels gives a shortlist, which a classifier for each label ranks.
+
+    The vector of a label is the mean of its rows. A classifier learns from the rows that have the
+    label and from those that have it in their shortlist. Sizes are the defaults of SLICE. Graph and
+    classifiers are those of PECOS, which multiplies both scores.
+    """
+
+    runs = ({"shortlist": 300},)
+    settings: ClassVar[dict[str, Any]] = {"M": 100, "efC": 300, "efS": 300, "shortlist": 300}
+
+    def __init__(self) -> None:
+        from pecos.ann.hnsw import HNSW
+        from pecos.xmc.base import MLModel, MLProblem
+
+        self._graph_class, self._model_class, self._problem = HNSW, MLModel, MLProblem
+
+    def prepare(self, path: Path, rows: Rows, folder: Path) -> None:
+        self._features, self._labels = self.queries(rows.features), rows.label_matrix()
+
+    def train(self, threads: int) -> None:
+        features, labels = self._features, self._labels
+        given = self._graph_class.TrainParams(
+            M=self.settings["M"], efC=self.settings["efC"], threads=threads
+        )
+        means = normalize(csr_matrix(labels.T @ features)).astype(np.float32)
+        self._graph = self._graph_class.train(means, given)
+        self._start(threads)
+        reached = csr_matrix(self._shortlist(features) + labels)
+        reached.data[:] = 1
+        count = labels.shape[1]
+        alone = csc_matrix((np.ones(count, np.float32), np.arange(count), np.arange(count + 1)))
+        problem = self._problem(
+            features, labels.tocsc(), C=alone, M=reached.tocsc(), threads=threads
+        )
+        self._model = self._model_class.train(problem, threads=threads)
+
+    def save(self, folder: Path) -> None:
+        for part, name in ((self._graph, "graph"), (self._model, "model")):
+            (folder / name).mkdir()
+            part.save(str(folder / name))
+
+    def begin(self, run: dict[str, Any], threads: int) -> None:
+        self._start(threads)
+
+    def _start(self, threads: int) -> None:
+        most = min(self.settings["shortlist"], self._labels.shape[1])
+        self._given = self._graph_class.PredParams(
+            efS=self.settings["efS"], topk=most, threads=threads
+        )
+        self._searchers = self._graph.searchers_create(threads)
+        self._threads = threads
+
+    def _shortlist(self, queries: Any) -> csr_matrix:
+        """Return the similarities (n, L) of the labels that the graph finds."""
+        near = csr_matrix(self._graph.predict(queries, self._given, self._searchers))
+        near.data = np.maximum(1 - near.data, 1e-6)  # from distances
+        return near
+
+    def queries(self, features: csr_matrix) -> Any:
+        return normalize(features)
+
+    def predict(self, queries: Any) -> Any:
+        return self._model.predict(
+            queries, csr_codes=self._shortlist(queries), only_topk=TOP, threads=self._threads
+        )
+
+    def labels(self, answer: Any) -> list[list[int]]:
+        rows = (answer[i] for i in range(answer.shape[0]))
+        return [row.indices[np.argsort(-row.data)].tolist() for row in rows]
+
+
 # By default PECOS keeps its weights for binary search; hashed they can be faster.
 SEARCHED, HASHED = "BINARY_SEARCH_CHUNKED", "HASH_CHUNKED"
 XR_LINEAR = [{"beam": 10, "weights": SEARCHED}]
@@ -263,6 +335,7 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "xr-linear": lambda: Pecos(XR_LINEAR, clusters=True),
     "one-vs-all": lambda: Pecos([{"weights": SEARCHED}, {"weights": HASHED}], clusters=False),
     "napkinxc": NapkinXC,
+    "slice-like": Slice,
 }
 
 

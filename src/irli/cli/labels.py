@@ -27,6 +27,7 @@ from irli.errors import InvalidParameter
 from irli.labels.files import read_matrix, read_rows
 from irli.labels.index import LabelIndex, Prediction, describe_empty, leave_out_empty
 from irli.labels.metrics import (
+    f1,
     inverse_propensity_of_counts,
     ndcg,
     precision,
@@ -34,28 +35,45 @@ from irli.labels.metrics import (
     propensity_scored_precision,
     recall,
 )
-from irli.labels.parameters import PredictArguments
-from irli.labels.text import Names, label_matrix
-from irli.labels.text_files import read_jsonl, read_label_lists, read_texts
+from irli.labels.parameters import SCORES, PredictArguments
+from irli.labels.text import Names, Vectorizer, label_matrix, split_pairs
+from irli.labels.text_files import FORMATS, detect_format, read_documents, read_texts
+from irli.labels.titles import read_titles
 from irli.labels.xmc_text import open_input
 
-_FORMATS = ("xmc", "matrix", "text", "jsonl")
-_WITH_LABELS = ("xmc", "jsonl")
+_FORMATS = ("xmc", "matrix", *FORMATS)
 _SHORTLIST = 100  # labels; their recall bounds what a better ranker could reach
 
-RowFile = Annotated[Path, Argument(metavar="ROWS", help="XMC file, matrix, texts or JSON lines.")]
+RowFile = Annotated[
+    Path, Argument(metavar="ROWS", help="Texts, or rows of features: a file, or a folder of texts.")
+]
 LabelFile = Annotated[
     Path | None, Argument(metavar="LABELS", help="Labels, if they are in another file.")
 ]
 Format = Annotated[
-    str | None, Option(help="xmc, matrix, text or jsonl. Default: detected from ROWS.")
+    str | None,
+    Option(
+        help="text, tsv, jsonl, csv, parquet, folder, xmc or matrix. Default: detected from ROWS."
+    ),
+]
+TextColumns = Annotated[
+    list[str] | None,
+    Option("--text", help="Column or key of the text. Repeat it to join several. Default: text."),
+]
+LabelColumn = Annotated[
+    str | None, Option("--label", help="Column or key of the labels. Default: labels.")
+]
+Separator = Annotated[
+    str | None,
+    Option(help="What is between labels. Default: tabs if there are any, or else spaces."),
 ]
 Probes = Annotated[int | None, Option(help="Buckets to probe per repetition.")]
 Candidates = Annotated[int | None, Option(help="Labels to rerank.")]
 Score = Annotated[
     str | None,
-    Option(help="How found labels are scored: votes, probability, logit or log-probability."),
+    Option(help=f"How found labels are scored: {', '.join(SCORES)}."),
 ]
+MinVotes = Annotated[int | None, Option(help="Probed buckets that must hold a label.")]
 NoRanker = Annotated[bool, Option("--no-ranker", help="Do not rerank.")]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -74,7 +92,24 @@ def fit(
     out: Annotated[Path, Option(help="Folder for the index.")],
     labels: LabelFile = None,
     format: Format = None,
+    text: TextColumns = None,
+    label: LabelColumn = None,
+    separator: Separator = None,
+    ngrams: Annotated[
+        int | None, Option(help="Sequences of up to this many words are features. Default: 1.")
+    ] = None,
+    characters: Annotated[
+        str | None,
+        Option(help="Sequences of so many characters are features, too: 3,5. Default: none."),
+    ] = None,
+    min_df: Annotated[
+        int | None, Option(help="Leave out words of fewer texts. Default: 2 from 1000 texts on.")
+    ] = None,
     names: Annotated[Path | None, Option(help="File of label names, one per line.")] = None,
+    titles: Annotated[
+        Path | None, Option(help="Vocabulary with titles of labels: .ttl, .nt, .tsv or .csv.")
+    ] = None,
+    language: Annotated[str | None, Option(help="Language of the titles, such as en.")] = None,
     recipe: Annotated[str, Option(help="Recipe: labels or paper-labels.")] = "labels",
     settings: Annotated[
         list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
@@ -93,15 +128,17 @@ def fit(
     """Learn the labels of rows. An interrupted fit is resumed."""
     console.claim_output(out)
     index = LabelIndex(console.read_recipe(recipe, settings, seed), ranker=ranker)
-    given = read_labelled(rows, labels, format)
     options: Values = {"progress": not quiet and sys.stderr.isatty(), "threads": threads}
-    if names is not None:
-        if given.are_texts:
-            raise InvalidParameter(
-                "The --names option must be left out for texts, whose labels are names already. "
-                f"Got {names}. It is for rows of features."
-            )
-        options["names"] = read_texts(names)
+    columns = _name_columns(text, label, separator)
+    given = read_labelled(rows, labels, format, columns, progress=options["progress"])
+    words = {"ngrams": ngrams, "characters": characters, "min_df": min_df}
+    if given.are_texts:
+        options["vectorizer"] = _make_vectorizer(words)
+        options["titles"] = None if titles is None else read_titles(titles, language)
+        _refuse_options("texts, whose labels are names already", names=names)
+    else:
+        _refuse_options("rows of features", titles=titles, **words)
+        options["names"] = None if names is None else read_texts(names)
     with console.keep_checkpoint(out) as checkpoint:
         start = perf_counter()
         learn: Callable[..., LabelIndex] = index.fit_text if given.are_texts else index.fit
@@ -112,13 +149,13 @@ def fit(
     shown = ("items", "rows", "dim", "names", "text", "buckets", "repetitions", "ranker_weights")
     values = {name: stats[name] for name in shown} | {"defaults": stats["defaults"]}
     uneven = _find_imbalance(stats)
-    text = f"""\
+    summary = f"""\
 {out}: {_describe_size(stats)}
 buckets   {stats["repetitions"]} x {stats["buckets"]}, the largest {uneven:.2f} x the mean
 predict   {_describe_predict(stats)}
 fitted in {seconds:.1f} s"""
     values_shown = {"index": str(out)} | values | {"max_over_mean": uneven, "fit_seconds": seconds}
-    console.print_result(values_shown, text, as_json)
+    console.print_result(values_shown, summary, as_json)
 
 
 @app.command()
@@ -126,10 +163,14 @@ def predict(
     index: Index,
     rows: RowFile,
     format: Format = None,
+    text: TextColumns = None,
+    label: LabelColumn = None,
+    separator: Separator = None,
     k: Annotated[int, Option("--k", "-k", min=1, help="Number of labels per row.")] = 5,
     probes: Probes = None,
     candidates: Candidates = None,
     score: Score = None,
+    min_votes: MinVotes = None,
     no_ranker: NoRanker = False,
     out: Annotated[
         Path | None, Option(help="File for all results: .npz of label numbers, or .jsonl.")
@@ -139,32 +180,36 @@ def predict(
 ) -> None:
     """Predict the best labels of each row.
 
-    They are printed by name if the labels have names.
+    They are printed by title or name if the labels have one.
     """
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
-    given = read_inputs(rows, None, format)
-    features = make_features(given, known)
-    chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
+    columns = _name_columns(text, label, separator)
+    given = make_features(read_inputs(rows, None, format, columns), known)
+    features = given.rows
+    chosen = PredictArguments(
+        probes=probes, candidates=candidates, score=score, min_votes=min_votes
+    )
     predict_best = _make_predict(known, features, given.are_texts, chosen, no_ranker, threads)
     start = perf_counter()
     found = predict_best(k)
     seconds = perf_counter() - start
-    answers = _name_found(found, known)
-    values = {"index": str(index), "rows": len(answers), "k": k, "seconds": seconds}
-    kept = [{"labels": [n for n, _ in row], "scores": [s for _, s in row]} for row in answers]
+    kept = _name_found(found, known)
+    values = {"index": str(index), "rows": len(kept), "k": k, "seconds": seconds}
     if out is None:
-        values |= {name: [row[name] for row in kept] for name in ("labels", "scores")}
-        console.print_result(values, console.format_pairs("row", answers), as_json)
+        values |= {name: [row[name] for row in kept] for name in kept[0]}
+        shown = [(row.get("titles", row["labels"]), row["scores"]) for row in kept]
+        pairs = [list(zip(*row, strict=True)) for row in shown]
+        console.print_result(values, console.format_pairs("row", pairs), as_json)
         return
     if out.suffix == ".npz":
         np.savez(out, scores=found.scores, labels=found.labels)
     else:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
         out.write_text("".join(lines), encoding="utf-8")
-    text = f"{out}: the {k} best labels of {len(answers)} rows, found in {seconds:.3f} s"
-    console.print_result(values | {"out": str(out)}, text, as_json)
+    summary = f"{out}: the {k} best labels of {len(kept)} rows, found in {seconds:.3f} s"
+    console.print_result(values | {"out": str(out)}, summary, as_json)
 
 
 @app.command("eval")
@@ -173,10 +218,14 @@ def evaluate(
     rows: RowFile,
     labels: LabelFile = None,
     format: Format = None,
-    k: Annotated[str, Option("--k", "-k", help="Depths to measure at.")] = "1,3,5",
+    text: TextColumns = None,
+    label: LabelColumn = None,
+    separator: Separator = None,
+    k: Annotated[str, Option("--k", "-k", help="Depths to measure at.")] = "1,3,5,10",
     probes: Probes = None,
     candidates: Candidates = None,
     score: Score = None,
+    min_votes: MinVotes = None,
     no_ranker: NoRanker = False,
     a: Annotated[float, Option(help="Propensity: 0.5 for Wikipedia, 0.6 for Amazon.")] = 0.55,
     b: Annotated[float, Option(help="Propensity: 0.4 for Wikipedia, 2.6 for Amazon.")] = 1.5,
@@ -185,16 +234,19 @@ def evaluate(
 ) -> None:
     """Measure precision on rows with known labels.
 
-    The table has precision, nDCG and propensity-scored precision. Labels that the index has never
-    seen count as missed.
+    The table has precision, nDCG, propensity-scored precision and F1. Labels that the index has
+    never seen count as missed.
     """
     depths = _read_depths(k)
     known = LabelIndex.from_folder(console.read_index(index, LABELS))
-    given = read_labelled(rows, labels, format)
-    features, truth = make_features(given, known), make_truth(given, known)
+    columns = _name_columns(text, label, separator)
+    given = make_features(read_labelled(rows, labels, format, columns), known)
+    features, truth = given.rows, make_truth(given, known)
     counts = np.pad(known.counts, (0, truth.shape[1] - len(known)))
     weights = inverse_propensity_of_counts(counts, known.rows, a, b)
-    chosen = PredictArguments(probes=probes, candidates=candidates, score=score)
+    chosen = PredictArguments(
+        probes=probes, candidates=candidates, score=score, min_votes=min_votes
+    )
     predict_best = _make_predict(known, features, given.are_texts, chosen, no_ranker, threads)
     predict_best(max(depths))  # the first call loads the kernels
     start = perf_counter()
@@ -204,6 +256,7 @@ def evaluate(
         "P": precision,
         "nDCG": ndcg,
         "PSP": partial(propensity_scored_precision, weights=weights),
+        "F1": f1,
         "hits/min(k,labels)": precision_of_possible,
     }
     results = {
@@ -220,70 +273,115 @@ def evaluate(
         values |= {f"{name}@{d}": number for d, number in zip(depths, numbers, strict=True)}
     table = [["", *(f"@{depth}" for depth in depths)]]
     table += [[name, *(f"{number:.4f}" for number in row)] for name, row in results.items()]
-    text = f"""\
+    shown = f"""\
 {console.align_columns(table)}
 recall@{_SHORTLIST} {covered:.4f}; {speed:.3f} ms a row, {count} rows, threads={cores}"""
     if len(unseen):
-        text += f"\n{len(unseen)} of the labels are unknown to the index: nothing can find them"
-    console.print_result(values, text, as_json)
+        shown += f"\n{len(unseen)} of the labels are unknown to the index: nothing can find them"
+    console.print_result(values, shown, as_json)
 
 
 # --- reading -----------------------------------------------------------------------------------
 
 
 class LabelInputs(NamedTuple):
-    """The contents of files: features and a label matrix, or texts and lists of label names."""
+    """The contents of files: features and a label matrix, or texts."""
 
-    rows: Any
-    labels: Any  # None if unknown
+    rows: Any  # features (n, d), or a stream of documents
+    labels: Any  # a matrix, or after `make_features` the names of each row; None if unknown
     are_texts: bool
 
 
-def read_inputs(rows: Path, labels: Path | None, format: str | None) -> LabelInputs:
+def _name_columns(text: list[str] | None, label: str | None, separator: str | None) -> Values:
+    columns: Values = {"label_column": label, "separator": separator}
+    return columns | ({"text_columns": text} if text else {})
+
+
+def read_inputs(
+    rows: Path,
+    labels: Path | None,
+    format: str | None,
+    columns: Values,
+    progress: bool = False,
+) -> LabelInputs:
     """Return rows, and their labels if there are any."""
     kind = _detect_format(rows) if format is None else check_choice("--format", format, _FORMATS)
-    if kind in _WITH_LABELS:
-        if labels is not None:
-            raise InvalidParameter(
-                f"LABELS must be left out for {rows}, a file of the format '{kind}' with labels "
-                f"of its own. Got {labels}. Set --format if the file has another format."
-            )
-        return (
-            LabelInputs(*read_jsonl(rows), True)
-            if kind == "jsonl"
-            else LabelInputs(*read_rows(rows), False)
+    if kind not in ("text", "matrix") and labels is not None:
+        raise InvalidParameter(
+            f"LABELS must be left out for {rows}, a file of the format '{kind}' with labels "
+            f"of its own. Got {labels}. Set --format if the file has another format."
         )
-    if kind == "text":
-        return LabelInputs(
-            read_texts(rows), None if labels is None else read_label_lists(labels), True
-        )
+    if kind in FORMATS:
+        documents = read_documents(rows, labels, format=kind, progress=progress, **columns)
+        return LabelInputs(documents, None, True)
+    _refuse_options(
+        "rows of features",
+        text=columns.get("text_columns"),
+        label=columns["label_column"],
+        separator=columns["separator"],
+    )
+    if kind == "xmc":
+        return LabelInputs(*read_rows(rows), False)
     return LabelInputs(read_matrix(rows), None if labels is None else read_matrix(labels), False)
 
 
-def read_labelled(rows: Path, labels: Path | None, format: str | None) -> LabelInputs:
+def read_labelled(
+    rows: Path,
+    labels: Path | None,
+    format: str | None,
+    columns: Values,
+    progress: bool = False,
+) -> LabelInputs:
     """Return rows with their labels. Missing labels are an error."""
-    given = read_inputs(rows, labels, format)
-    if given.labels is None:
+    given = read_inputs(rows, labels, format, columns, progress)
+    lacking = given.labels is None
+    if given.are_texts:
+        lacking = labels is None and (format or _detect_format(rows)) == "text"
+    if lacking:
         what = "a line of names for each text" if given.are_texts else "a matrix of labels"
         raise InvalidParameter(
             f"LABELS must be given for {rows}, which has no labels of its own: {what}. "
             "Got nothing. Name the file of labels after the file of rows."
         )
-    sizes = [len(x) if isinstance(x, list) else x.shape[0] for x in given[:2]]
-    if sizes[0] != sizes[1]:
+    if not given.are_texts and given.rows.shape[0] != given.labels.shape[0]:
         raise InvalidParameter(
-            f"LABELS must have a row for each of the {sizes[0]} rows of {rows}. "
-            f"Got {sizes[1]} in {labels} instead. Keep empty lines where there is no label."
+            f"LABELS must have a row for each of the {given.rows.shape[0]} rows of {rows}. "
+            f"Got {given.labels.shape[0]} in {labels} instead."
         )
     return given
 
 
+def _make_vectorizer(words: Values) -> Vectorizer:
+    """Return the vectorizer with the settings that the options give."""
+    settings = {name: value for name, value in words.items() if value is not None}
+    if "characters" in settings:
+        lengths = settings["characters"].split(",")
+        if not all(length.isdecimal() for length in lengths):
+            raise InvalidParameter(
+                "The --characters option must be two whole numbers with a comma between. "
+                f"Got '{settings['characters']}' instead. Write for example: --characters 3,5"
+            )
+        settings["characters"] = [int(length) for length in lengths]
+    return Vectorizer(**settings)
+
+
+def _refuse_options(what: str, **options: Any) -> None:
+    """Raise if an option is given that has no meaning for these rows."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidParameter(
+                f"The --{name.replace('_', '-')} option must be left out for {what}. "
+                f"Got {value}. Leave it out, or set --format if ROWS has another format."
+            )
+
+
 def _detect_format(path: Path) -> str:
     """Return the format, by the name or by the first line. Only numeric data start with a shape."""
-    if path.name.removesuffix(".gz").endswith(".jsonl"):
-        return "jsonl"
     if path.suffix in (".npz", ".npy"):
         return "matrix"
+    kind = detect_format(path)
+    if kind != "text":
+        return kind
     with open_input(path) as stream:
         words = stream.readline(200).split()
     numbers = len(words) if all(word.isdigit() for word in words) else 0
@@ -300,24 +398,25 @@ def _read_depths(text: str) -> list[int]:
     return [int(depth) for depth in depths]
 
 
-def make_features(given: LabelInputs, index: LabelIndex) -> Any:
+def make_features(given: LabelInputs, index: LabelIndex) -> LabelInputs:
     """Return rows of features, and warn of texts without a known word."""
     if not given.are_texts:
-        return as_rows(given.rows)
-    if not given.rows:
-        raise InvalidParameter(
-            "ROWS must have at least one row. Got an empty file. Check the name of the file."
-        )
+        return given._replace(rows=as_rows(given.rows))
     if index.vectorizer is None:
         raise InvalidParameter(
             "ROWS must be rows of features for an index that was not fitted on texts. Got texts "
             "instead. Turn them into rows of the same features, or fit an index on texts."
         )
-    rows = index.features(given.rows)
+    names: list[list[str]] = []
+    rows = index.features(split_pairs(given.rows, names, "predict"))
+    if not names:
+        raise InvalidParameter(
+            "ROWS must have at least one row. Got an empty file. Check the name of the file."
+        )
     empty = int((np.diff(rows.indptr) == 0).sum())
     if empty:
         warn(describe_empty(empty, rows.shape[0]))
-    return rows
+    return LabelInputs(rows, names, True)
 
 
 def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
@@ -354,13 +453,19 @@ def _make_predict(
     return predict_best
 
 
-def _name_found(found: Prediction, index: LabelIndex) -> list[list[tuple[str | int, float]]]:
-    """Return the labels with their scores, by name if they have names."""
-    names: Any = range(len(index)) if index.names is None else index.names
-    return [
-        [(names[label], score) for label, score in zip(*row, strict=True) if label >= 0]
-        for row in zip(found.labels.tolist(), found.scores.tolist(), strict=True)
-    ]
+def _name_found(found: Prediction, index: LabelIndex) -> list[dict[str, list[Any]]]:
+    """Return labels and scores of each row: names if labels have names, and titles likewise."""
+    names = index.names
+    rows = []
+    answers = zip(found.scores.tolist(), found.labels.tolist(), found.counts, strict=True)
+    for scores, labels, count in answers:
+        ids = labels[:count]
+        row = {"labels": ids if names is None else [names[id] for id in ids]}
+        row["scores"] = scores[:count]
+        if names is not None and names.titles:
+            row["titles"] = [names.title(id) for id in ids]
+        rows.append(row)
+    return rows
 
 
 def format_info(stats: Values, history: list[Values]) -> str:

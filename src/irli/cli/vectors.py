@@ -20,6 +20,7 @@ from irli.base.sparse import as_relevance, find_heaviest
 from irli.base.threads import thread_count
 from irli.base.vector_files import (
     HDF5,
+    TEXT,
     read_ground_truth,
     read_hdf5_metric,
     read_vectors,
@@ -43,7 +44,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def build(
-    data: Annotated[Path, Argument(help="Vectors: .npy, .*vecs, .*bin or HDF5.")],
+    data: Annotated[Path, Argument(help="Vectors: .npy, .*vecs, .*bin, HDF5 or GloVe .txt.")],
     out: Annotated[Path, Argument(help="Folder for the index.")],
     key: Key = None,
     metric: Annotated[
@@ -77,7 +78,7 @@ def build(
     changed = console.read_recipe(recipe, settings, seed)
     sharded = shards is not None or ray is not None
     # If the file can be mapped, each shard reads its own slice.
-    by_path = sharded and limit is None and key is None and data.suffix not in HDF5
+    by_path = sharded and limit is None and key is None and data.suffix not in (*HDF5, TEXT)
     items = str(data) if by_path else read_vectors(data, key)[:limit]
     kind = metric or read_hdf5_metric(data)
     index: console.AnyVectors = VectorIndex(kind, recipe=changed)
@@ -130,7 +131,7 @@ built in  {seconds:.1f} s"""
 @app.command()
 def search(
     index: Index,
-    queries: Annotated[Path, Argument(help="Queries: .npy, .*vecs, .*bin or HDF5.")],
+    queries: Annotated[Path, Argument(help="Queries: .npy, .*vecs, .*bin, HDF5 or GloVe .txt.")],
     key: Key = None,
     k: K = 10,
     probes: Annotated[int | None, Option(help="Buckets to probe per repetition.")] = None,

@@ -99,7 +99,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
                 LabelLayout(
                     **_tile_weights(folder.tensors), **{name: arrays[name] for name in _ARRAYS}
                 ),
-                LabelParameters().replace(**meta["defaults"]),
+                LabelParameters.from_json(meta["defaults"]),
                 Calibration(**meta["calibration"]),
                 _unpack_tuned(meta.get("tuned")),
             ),
@@ -127,7 +127,7 @@ def _unpack_tuned(values: Any) -> LabelTuneResult | None:
     if values is None:
         return None
     return LabelTuneResult(
-        parameters=LabelParameters().replace(**values["parameters"]),
+        parameters=LabelParameters.from_json(values["parameters"]),
         ranker=check_bool("ranker", values["ranker"]),
         precision=check_float("precision", values["precision"]),
         precision_without_ranker=check_float(

@@ -3,7 +3,8 @@
 ====================  =========================================================================
 rows, text            Extreme Classification Repository: the first line is `N D L`, each other
                       line is `label,label,... feature:value feature:value ...`
-matrix, `.txt`        its newer files of features or of labels: `N D`, then `column:value ...`
+matrix, `.txt`        its newer files of features or of labels: `N D`, then `column:value ...`;
+                      or dense features, as SLICE reads them: `N D`, then D values in each line
 matrix, `.npz`        written by scipy.sparse.save_npz
 matrix, `.npy`        a dense NumPy array
 ====================  =========================================================================
@@ -30,7 +31,7 @@ from irli.base.types import Sparse, StrPath
 from irli.base.vector_files import read_vectors, write_vectors
 from irli.engine.xmc_parser import Parsed
 from irli.errors import FormatError, InvalidParameter, IrliError
-from irli.labels.xmc_text import open_input, read_text
+from irli.labels.xmc_text import is_dense, open_input, read_dense, read_text
 
 _ROWS = 1 << 12  # rows written at once
 
@@ -79,9 +80,9 @@ def read_rows(path: StrPath) -> Rows:
 def read_matrix(path: StrPath) -> Sparse | NDArray[Any]:
     """Read a matrix of features or of labels (n, D). The ending of the name decides the format.
 
-    `.txt`, `.txt.gz` and `.npz` return a sparse array without stored zeros. `.npy` returns a dense
-    one, which stays memory-mapped if it is float32. Integers in a `.npy` stay integers: as labels,
-    they are label numbers.
+    `.txt`, `.txt.gz` and `.npz` return a sparse array without stored zeros. `.npy`, and text whose
+    rows have no colon, return a dense one; a `.npy` stays memory-mapped if it is float32. Integers
+    in a `.npy` stay integers: as labels, they are label numbers.
 
     Examples
     --------
@@ -98,6 +99,8 @@ def read_matrix(path: StrPath) -> Sparse | NDArray[Any]:
         return _read_npz(file)
     if suffix == ".npy":
         return _keep_integers(read_vectors(file), str(file), FormatError)
+    if is_dense(file):
+        return _check_dense(read_dense(file), str(file), FormatError)
     header, parsed = read_text(file, labelled=False)
     return _pairs_to_csr(file, parsed, (header.rows, header.columns))
 

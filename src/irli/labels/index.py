@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.checks import check_bool, check_int, check_k, check_keywords
@@ -27,6 +28,7 @@ from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.features import as_sparse, hash_features
 from irli.labels.grow import add_to_partitions, join_rankers, train_new_labels
+from irli.labels.metrics import precision
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, make_label_problem
@@ -158,8 +160,11 @@ class LabelIndex(SavedIndex, Configured):
 
     def fit_text(
         self,
-        texts: Sequence[str],
-        labels: Sequence[Sequence[str]],
+        texts: Iterable[Any],
+        labels: Iterable[Iterable[str]] | None = None,
+        *,
+        vectorizer: Vectorizer | None = None,
+        titles: Mapping[str, str] | None = None,
         **options: Unpack[LearnArguments],
     ) -> LabelIndex:
         """Learn which labels the texts carry. The features are the words of the texts.
@@ -167,8 +172,15 @@ class LabelIndex(SavedIndex, Configured):
         Parameters
         ----------
         texts : n strings
+            Or, without `labels`, n pairs of a text and its labels. They may be a stream, such as
+            that of `irli.labels.text_files.read_documents`, and are read once.
         labels : n lists of strings
             The names of the labels of each text.
+        vectorizer : Vectorizer, optional
+            What to take as features: see its settings. The index fits a copy of it.
+        titles : dict, optional
+            What people read for labels whose names are URIs or codes, by name: see
+            `irli.labels.titles.read_titles`. `names.title` has them afterwards.
         **options
             As for `fit`.
 
@@ -180,7 +192,7 @@ class LabelIndex(SavedIndex, Configured):
         >>> [[name for name, _ in found] for found in index.predict_text(["My dog!", "a bird"], 1)]
         [['dog'], ['bird']]
         """
-        made = vectorize_texts(texts, labels)
+        made = vectorize_texts(texts, labels, vectorizer, titles)
         self._learned = self._learn(made.rows, made.labels, made.names, options, made.vectorizer)
         return self
 
@@ -309,8 +321,8 @@ class LabelIndex(SavedIndex, Configured):
         threads : int
             -1 uses every core.
         **parameters
-            probes, candidates, score: see `LabelParameters`. Those left out have the values that
-            `fit` chose on held-out rows.
+            probes, min_votes, candidates, score: see `LabelParameters`. Those left out have the
+            values that `fit` chose on held-out rows.
 
         Returns
         -------
@@ -337,7 +349,7 @@ class LabelIndex(SavedIndex, Configured):
         return Prediction(scores[0], labels[0]) if single else Prediction(scores, labels)
 
     def predict_text(
-        self, texts: Sequence[str], k: int = 5, **options: Any
+        self, texts: Iterable[str], k: int = 5, **options: Any
     ) -> list[list[tuple[str, float]]]:
         """Return the names and scores of at most k labels of each text, best first.
 
@@ -356,7 +368,7 @@ class LabelIndex(SavedIndex, Configured):
             warn(describe_empty(empty, rows.shape[0]))
         return name_labels(*found, names)
 
-    def features(self, texts: Sequence[str]) -> Sparse:
+    def features(self, texts: Iterable[str]) -> Sparse:
         """Return texts as rows of features, in the way of `fit_text`."""
         return self._get_text_model()[0].transform(texts)
 
@@ -369,6 +381,60 @@ class LabelIndex(SavedIndex, Configured):
                 "fit_text(texts, labels)."
             )
         return contents.vectorizer, contents.names
+
+    # --- scikit-learn's conventions -------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels in the order of their columns (L,): their names, or else their numbers."""
+        names = self.names
+        return np.arange(len(self)) if names is None else np.array(list(names), dtype=object)
+
+    def decision_function(self, X: Any, k: int = 5, **options: Any) -> Sparse:
+        """Return the scores of the k best labels of each row: a sparse array (n, L).
+
+        Labels that are not stored were not found. A stored 0 is a score like any other.
+
+        Parameters
+        ----------
+        X, k, **options
+            As for `predict`.
+        """
+        found = self.predict(_as_batch(X), k, **options)
+        return _to_sparse(found.scores, found.labels, len(self))
+
+    def predict_proba(self, X: Any, k: int = 5, **options: Any) -> Sparse:
+        """Return the probabilities of the k best labels of each row: a sparse array (n, L).
+
+        With a ranker, each is the probability that the row carries the label. Without one, those
+        of a row add up to 1, and only their order counts.
+
+        Parameters
+        ----------
+        X, k, **options
+            As for `predict`.
+
+        Examples
+        --------
+        >>> X = np.eye(3).repeat(4, axis=0)
+        >>> index = LabelIndex().fit(X, np.arange(3).repeat(4)[:, None])
+        >>> index.predict_proba(np.eye(3), k=1).toarray().argmax(axis=1)
+        array([0, 1, 2])
+        """
+        found = self.predict(_as_batch(X), k, **options)
+        calibration = _choose_calibration(self.calibration, options.get("ranker"))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if calibration.by_margin:
+                likely = 1 / (1 + np.exp(-found.scores.astype(np.float64)))
+            else:
+                likely = np.exp(found.scores - found.scores.max(axis=1, keepdims=True))
+                likely /= likely.sum(axis=1, keepdims=True)
+        smallest = np.finfo(np.float32).tiny  # it is in (0, 1], and never 0
+        return _to_sparse(np.maximum(likely, smallest), found.labels, len(self))
+
+    def score(self, X: Any, Y: Any) -> float:
+        """Return P@1: the share of rows whose best label is one of theirs. `Y` is as for `fit`."""
+        return precision(self.predict(_as_batch(X), 1).labels, Y, 1)
 
     # --- inspecting ----------------------------------------------------------------------------
 
@@ -502,8 +568,8 @@ class LabelIndex(SavedIndex, Configured):
     def from_folder(cls, folder: Folder) -> LabelIndex:
         """Return the index that a folder in memory holds."""
         contents = unpack_labels(folder)
-        index = cls(contents.recipe, ranker=contents.want_ranker)
         with reading():  # the native engine checks that no array points outside of another
+            index = cls(contents.recipe, ranker=contents.want_ranker)
             index._learned = _learned(contents)
         return index
 
@@ -540,6 +606,23 @@ def complete_labels(
         trained=made.trained,
         want_ranker=want_ranker,
     )
+
+
+def _as_batch(X: Any) -> Any:
+    """Return rows as they are. A single row becomes one of shape (1, d)."""
+    given = X if hasattr(X, "ndim") else np.asarray(X)
+    return given if given.ndim != 1 else given.reshape(1, -1)
+
+
+def _to_sparse(values: NDArray[Any], labels: NDArray[np.int64], count: int) -> Sparse:
+    """Return the values of the labels found (n, k) as a CSR of shape (n, count)."""
+    found = labels >= 0
+    order = np.argsort(np.where(found, labels, count), axis=1)
+    place = np.take_along_axis(found, order, 1)
+    columns = np.take_along_axis(labels, order, 1)[place]
+    data = np.take_along_axis(values, order, 1)[place].astype(np.float32)
+    starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
+    return sp.csr_array((data, columns, starts), shape=(len(labels), count))
 
 
 def leave_out_empty(found: Prediction, rows: Sparse) -> tuple[Prediction, int]:

@@ -1,4 +1,4 @@
-"""Metrics of multi-label predictions: P@k, PSP@k, nDCG@k, recall, and inverse propensities.
+"""Metrics of multi-label predictions: P@k, PSP@k, nDCG@k, F1@k, recall, inverse propensities.
 
 All metrics take `found` and `truth`. `found` is an int array of shape (n, at least 1): the labels
 found for each instance, best first, padded with -1. `truth` has the labels of each instance, in the
@@ -97,6 +97,21 @@ def ndcg(found: ArrayLike, truth: Any, k: int) -> float:
     return _compute_ndcg(_compare(found, truth), _check_k(k))
 
 
+def f1(found: ArrayLike, truth: Any, k: int) -> float:
+    """F1@k: hits among the first `k`, twice, divided by the labels found there and the true ones.
+
+    It is the mean over all instances, as scikit-learn's f1_score with average="samples", and as
+    Annif reports it. Places without a label are no errors. Instances without labels count as 0.
+
+    Examples
+    --------
+    >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0]])
+    >>> f1([[2, 3], [1, -1]], truth, k=2)
+    0.75
+    """
+    return _compute_f1(_compare(found, truth), _check_k(k))
+
+
 def inverse_propensity(train_labels: Any, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
     """Weights of labels (L,): a hit is worth more if the label is rare in training.
 
@@ -185,7 +200,7 @@ def evaluate(
     a: float = 0.55,
     b: float = 1.5,
 ) -> dict[str, float]:
-    """Return P@k and nDCG@k for each of `ks`, and the recall of all labels found.
+    """Return P@k, nDCG@k and F1@k for each of `ks`, and the recall of all labels found.
 
     Parameters
     ----------
@@ -198,12 +213,13 @@ def evaluate(
     --------
     >>> truth = sp.csr_array([[1, 0, 1, 0], [0, 1, 0, 0]])
     >>> evaluate([[2, 3, 0], [1, -1, -1]], truth, ks=[1])
-    {'P@1': 1.0, 'nDCG@1': 1.0, 'recall@3': 1.0}
+    {'P@1': 1.0, 'nDCG@1': 1.0, 'F1@1': 0.8333333333333333, 'recall@3': 1.0}
     """
     answers = _compare(found, truth)
     depths = [_check_k(k) for k in ks]
     scores = {f"P@{k}": _compute_precision(answers, k) for k in depths}
     scores |= {f"nDCG@{k}": _compute_ndcg(answers, k) for k in depths}
+    scores |= {f"F1@{k}": _compute_f1(answers, k) for k in depths}
     if train_labels is not None:
         known = _canonicalize(train_labels, "train_labels", answers.truth.shape[1])
         weights = _weigh(known, a, b)
@@ -231,6 +247,12 @@ def _compute_ndcg(answers: _Answers, k: int) -> float:
     # An instance without labels has no hits and counts as 0, whatever it is divided by.
     best = np.cumsum(gains)[np.clip(answers.wanted, 1, k) - 1]
     return float((hits @ gains[: hits.shape[1]] / best).mean())
+
+
+def _compute_f1(answers: _Answers, k: int) -> float:
+    hits = answers.hits[:, :k].sum(axis=1)
+    given = (answers.found[:, :k] >= 0).sum(axis=1) + answers.wanted
+    return float((2 * hits / np.maximum(given, 1)).mean())
 
 
 def _compute_propensity_scored(answers: _Answers, weights: NDArray[Any], k: int) -> float:

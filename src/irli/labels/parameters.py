@@ -1,15 +1,16 @@
-"""LabelParameters: the arguments of a prediction (probes, candidates, score), checked."""
+"""LabelParameters: the arguments of a prediction (probes, min_votes, ...), checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from irli._native import LabelPlan
 from irli.base.checks import check_choice, check_int, check_keywords
 from irli.labels.calibration import Calibration
 
-SCORES = ("votes", "probability", "logit", "log-probability")  # the kernels use the position
+# The kernels use the position.
+SCORES = ("weighted-votes", "probability", "logit", "log-probability", "votes")
 
 
 class PredictArguments(TypedDict, total=False):
@@ -18,6 +19,7 @@ class PredictArguments(TypedDict, total=False):
     probes: int | None
     candidates: int | None
     score: str | None
+    min_votes: int | None
 
 
 @dataclass(frozen=True)
@@ -30,33 +32,45 @@ class LabelParameters:
         Buckets to probe in each repetition (m in the paper).
     candidates : int
         The number of labels, best score first, that the ranker reranks.
-    score : {"votes", "probability", "logit", "log-probability"}
-        What a probed bucket adds to the score of its labels.
+    score : {"weighted-votes", "probability", "logit", "log-probability", "votes"}
+        What a probed bucket adds to the score of its labels. "votes" adds 1, as in the paper. The
+        others also weigh how common a label is in its buckets.
+    min_votes : int
+        The number of probed buckets that must hold a label for it to become a candidate.
 
     Examples
     --------
     >>> LabelParameters().replace(probes=8)
-    LabelParameters(probes=8, candidates=200, score='log-probability')
+    LabelParameters(probes=8, candidates=200, score='log-probability', min_votes=1)
     """
 
     probes: int = 32
     candidates: int = 200
     score: str = "log-probability"
+    min_votes: int = 1
 
     def replace(self, **given: Unpack[PredictArguments]) -> LabelParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
         if not given:
             return self
         check_keywords(given, PredictArguments.__annotations__, owner="predict")
-        probes, candidates, score = given.get("probes"), given.get("candidates"), given.get("score")
-        for name, value in (("probes", probes), ("candidates", candidates)):
-            if value is not None:
-                check_int(name, value, at_least=1, owner="predict")
-        if score is not None:
-            check_choice("score", score, SCORES, owner="predict")
+        for name in ("probes", "candidates", "min_votes"):
+            if given.get(name) is not None:
+                check_int(name, given.get(name), at_least=1, owner="predict")
+        if given.get("score") is not None:
+            check_choice("score", given.get("score"), SCORES, owner="predict")
         return LabelParameters(
-            probes or self.probes, candidates or self.candidates, score or self.score
+            given.get("probes") or self.probes,
+            given.get("candidates") or self.candidates,
+            given.get("score") or self.score,
+            given.get("min_votes") or self.min_votes,
         )
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> LabelParameters:
+        """Return the parameters of a folder. Without `min_votes`, "votes" were weighted ones."""
+        early = "min_votes" not in values and values.get("score") == "votes"
+        return cls().replace(**(values | {"score": "weighted-votes"} if early else values))
 
     def to_plan(self, k: int, calibration: Calibration) -> LabelPlan:
         """Return the parameters in the form that the kernels take."""
@@ -68,4 +82,5 @@ class LabelParameters:
             by_margin=calibration.by_margin,
             by_score=calibration.by_score,
             threshold=calibration.threshold,
+            min_votes=min(self.min_votes, 2**31 - 1),
         )

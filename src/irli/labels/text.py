@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,30 +11,39 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.checks import check_choice, check_float, check_int
+from irli.base.index import Estimator
+from irli.base.logs import warn
 from irli.base.strings import Strings
 from irli.base.types import Sparse
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+from irli.labels.words import cut_text
 
 T = TypeVar("T")
 
 _MANY = 1_000  # texts from which on words of a single text are left out
 _LARGE = 10_000  # texts from which on words of more than this share of the texts are left out
 _LARGE_SHARE = 0.3
-# "c++" and "c#" are words; the "#" in "page#top" is not part of one.
-_SUFFIX = r"(?:\+\+|#(?!\w))?"
-_ASCII_WORD = re.compile(rf"\w+{_SUFFIX}")
+_BLOCK = 1 << 13  # texts turned into rows at once
 
 
-class Vectorizer:
+class Vectorizer(Estimator):
     """Texts as TF-IDF vectors: (1 + ln tf) * (1 + ln((1 + n) / (1 + df))), of unit length.
 
     A word is a run of letters and digits of any script, in lower case, with "++" or "#" at its
     end: "C++", "python3" and "naïve" are words; "wi-fi" and "don't" are two words each.
 
+    The rows are those of scikit-learn's TfidfVectorizer, which `fit` uses. `transform` does without
+    scikit-learn.
+
     Parameters
     ----------
     ngrams : int
         Sequences of up to this many words are features too.
+    characters : (int, int), optional
+        Sequences of so many characters within a word are features too, as with scikit-learn's
+        analyzer "char_wb": the ends of a word count as characters. (3, 5) finds what forms of an
+        inflected word share. (1, 2) is for languages without spaces between words, such as Chinese
+        and Japanese.
     min_df : int, optional
         Leave out words that fewer texts contain. By default 2 for 1000 texts or more, and 1 (leave
         out none) for fewer.
@@ -48,7 +54,8 @@ class Vectorizer:
     Attributes
     ----------
     words : list of str
-        The word of each of the D columns, sorted.
+        The word of each of the D columns, sorted. "new york" is a sequence of words. Sequences of
+        characters have a hyphen where the word may go on: "un-", "-ing", "-nin-".
     idf : float32 array of shape (D,)
 
     Examples
@@ -59,58 +66,124 @@ class Vectorizer:
     >>> vectorizer.transform(["C++, Python3 or Rust?", ""]).toarray().round(3)
     array([[0.707, 0.   , 0.707],
            [0.   , 0.   , 0.   ]], dtype=float32)
+    >>> Vectorizer(characters=(3, 3)).fit(["sang", "sing"]).transform(["singer"]).nnz
+    3
     """
 
     def __init__(
-        self, *, ngrams: int = 1, min_df: int | None = None, max_df: float | None = None
+        self,
+        *,
+        ngrams: int = 1,
+        characters: Sequence[int] | None = None,
+        min_df: int | None = None,
+        max_df: float | None = None,
     ) -> None:
+        self._given = {
+            "ngrams": ngrams,
+            "characters": characters,
+            "min_df": min_df,
+            "max_df": max_df,
+        }
         if min_df is not None:
             min_df = check_int("min_df", min_df, at_least=1, owner="Vectorizer")
         if max_df is not None:
             max_df = check_float("max_df", max_df, at_least=0, at_most=1, owner="Vectorizer")
         self.ngrams = check_int("ngrams", ngrams, at_least=1, owner="Vectorizer")
+        self.characters = None if characters is None else _check_lengths(characters)
         self.min_df, self.max_df = min_df, max_df
         self.words: list[str] = []
         self.idf: NDArray[np.float32] = np.empty(0, dtype=np.float32)
-        self._model: Any = None
+        self._columns: dict[str, int] = {}
 
-    def fit(self, texts: Iterable[str]) -> Vectorizer:
-        """Learn the words of `texts` and their weights."""
-        given = _as_strings(texts, "texts", "fit")
-        many, large = len(given) >= _MANY, len(given) >= _LARGE
-        try:
-            model = self._fit_model(given, 2 if many else 1, _LARGE_SHARE if large else 1.0)
-        except InvalidParameter:
-            # Every word is too rare or too common: the usual limits do not suit these texts.
-            model = self._fit_model(given, 1, 1.0)
-        self.words, self.idf = model.get_feature_names_out().tolist(), model.idf_
-        self._model = None
+    def fit(self, texts: Iterable[str], y: Any = None) -> Vectorizer:
+        """Learn the words of `texts` and their weights. `y` is there for scikit-learn."""
+        self.fit_transform(texts)
         return self
 
-    def _fit_model(self, texts: list[str], min_df: int, max_df: float) -> Any:
-        """Return scikit-learn's model of the texts. The limits apply if the user set none."""
-        min_df = self.min_df or min_df
-        max_df = max_df if self.max_df is None else self.max_df
-        model = _make_model(self.ngrams, min_df=min_df, max_df=max_df)
+    def fit_transform(self, texts: Iterable[str], y: Any = None) -> Sparse:
+        """Learn the words of `texts`, and return their rows (n, D). The texts may be a stream.
+
+        Examples
+        --------
+        >>> Vectorizer().fit_transform(iter(["one two", "two"])).shape
+        (2, 2)
+        """
+        fresh = Vectorizer(**self._given)  # which set_params may have changed
+        rows = fresh._learn(_each_string(texts, "texts", "fit"))
+        vars(self).update(vars(fresh))
+        return rows
+
+    def _learn(self, texts: Iterator[str]) -> Sparse:
+        model, weights = _make_models(self._cut)
+        number = count()
         try:
-            return model.fit(texts)
+            counts = model.fit_transform(text for text, _ in zip(texts, number, strict=False))
         except ValueError as error:
-            raise InvalidParameter(
-                f"The 'texts' parameter of fit must have a word, in at least {min_df} and at most "
-                f"{max_df:.0%} of the texts. Got {len(texts)} texts without one. "
-                "Check what was read, or set min_df=1 and max_df=1."
-            ) from error
+            if "empty vocabulary" not in str(error):
+                raise
+            raise self._no_word_error(next(number)) from error
+        kept = self._choose_words(counts)
+        counts = counts[:, kept]
+        counts.sort_indices()  # as `transform` has them
+        rows = sp.csr_array(weights.fit_transform(counts))
+        self.words, self.idf = model.get_feature_names_out()[kept].tolist(), weights.idf_
+        return rows
+
+    def _cut(self, text: str) -> list[str]:
+        return cut_text(text, self.ngrams, self.characters)
+
+    def _choose_words(self, counts: Sparse) -> NDArray[np.int64]:
+        """Return the columns of words that are neither too rare nor too common."""
+        texts, words = counts.shape
+        in_texts = np.bincount(counts.indices, minlength=words)
+        usual = (2 if texts >= _MANY else 1, _LARGE_SHARE if texts >= _LARGE else 1.0)
+        # If every word is too rare or too common, the usual limits do not suit these texts.
+        for limits in (usual, (1, 1.0)):
+            least = self.min_df or limits[0]
+            most = limits[1] if self.max_df is None else self.max_df
+            kept = np.flatnonzero((in_texts >= least) & (in_texts <= most * texts))
+            if len(kept):
+                return kept
+        raise self._no_word_error(texts)
+
+    def _no_word_error(self, texts: int) -> InvalidParameter:
+        least, most = self.min_df or 1, 1.0 if self.max_df is None else self.max_df
+        return InvalidParameter(
+            f"The 'texts' parameter of fit must have a word, in at least {least} and at most "
+            f"{most:.0%} of the texts. Got {texts} texts without one. "
+            "Check what was read, or set min_df=1 and max_df=1."
+        )
 
     def transform(self, texts: Iterable[str]) -> Sparse:
         """Return the rows of `texts` (n, D). A text without known words has a row of zeros."""
         self._check_fitted()
-        given = _as_strings(texts, "texts", "transform")
-        if not given:  # scikit-learn refuses an empty list
-            return sp.csr_array(np.empty((0, len(self.words)), dtype=np.float32))
-        if self._model is None:
-            self._model = _make_model(self.ngrams, vocabulary=self.words)
-            self._model.idf_ = self.idf
-        return sp.csr_array(self._model.transform(given))
+        strings = _each_string(texts, "texts", "transform")
+        blocks = []
+        while block := list(islice(strings, _BLOCK)):
+            blocks.append(self._transform_block(block))
+        if not blocks:
+            blocks.append(sp.csr_array(np.empty((0, len(self.words)), dtype=np.float32)))
+        rows: Sparse = blocks[0] if len(blocks) == 1 else sp.vstack(blocks, format="csr")
+        return rows
+
+    def _transform_block(self, texts: list[str]) -> Sparse:
+        if not self._columns:
+            self._columns = {word: column for column, word in enumerate(self.words)}
+        known, width = self._columns, len(self.words)
+        found: list[int] = []
+        ends = []
+        for text in texts:
+            found += [known[word] for word in self._cut(text) if word in known]
+            ends.append(len(found))
+        row_of = np.repeat(np.arange(len(texts)), np.diff(ends, prepend=0))
+        places, times = np.unique(row_of * width + np.array(found, np.int64), return_counts=True)
+        rows, columns = np.divmod(places, width)
+        # In the types and in the order of scikit-learn, so that each bit is the same.
+        values = (np.log(times.astype(np.float32)) + np.float32(1)) * self.idf[columns]
+        lengths = np.sqrt(np.bincount(rows, values * values))
+        values = (values / lengths[rows]).astype(np.float32)
+        starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int32)
+        return sp.csr_array((values, columns.astype(np.int32), starts), (len(texts), width))
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the state to save: plain JSON values, and arrays.
@@ -124,14 +197,24 @@ class Vectorizer:
         ['one', 'two']
         """
         self._check_fitted()
-        meta = {"ngrams": self.ngrams, "min_df": self.min_df, "max_df": self.max_df}
+        meta = {
+            "ngrams": self.ngrams,
+            "characters": None if self.characters is None else list(self.characters),
+            "min_df": self.min_df,
+            "max_df": self.max_df,
+        }
         return meta, {"idf": self.idf, **_pack_strings("words", self.words)}
 
     @classmethod
     def from_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Vectorizer:
         """Return the vectorizer with this `state`. Other arrays are ignored."""
         try:
-            made = cls(ngrams=meta["ngrams"], min_df=meta["min_df"], max_df=meta["max_df"])
+            made = cls(
+                ngrams=meta["ngrams"],
+                characters=meta.get("characters"),  # early folders do not have it
+                min_df=meta["min_df"],
+                max_df=meta["max_df"],
+            )
             idf = np.array(arrays["idf"])
         except (KeyError, InvalidParameter) as error:
             raise _damaged_error(f"its settings or arrays are wrong or missing: {error}") from error
@@ -146,6 +229,9 @@ class Vectorizer:
         made.words, made.idf = words, idf
         return made
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self.words)
+
     def _check_fitted(self) -> None:
         if not self.words:
             raise NotFitted("This Vectorizer is not fitted yet. Call fit(texts) first.")
@@ -154,22 +240,35 @@ class Vectorizer:
 class Names:
     """Distinct names of labels. The id of a label is its position.
 
+    If names are URIs or codes, labels can have titles as well: what people read.
+
+    Attributes
+    ----------
+    titles : dict
+        The titles by name, of those labels that have one.
+
     Examples
     --------
-    >>> names = Names.of(["cat", "dog", "bird"])
+    >>> names = Names.of(["cat", "dog", "bird"], {"dog": "Canis familiaris"})
     >>> names.ids(["bird", "cat"])
     array([2, 0])
     >>> names[1], len(names), "fish" in names
     ('dog', 3, False)
+    >>> names.title(1), names.title(2)
+    ('Canis familiaris', 'bird')
     """
 
-    def __init__(self, ids: dict[str, int]) -> None:
+    def __init__(self, ids: dict[str, int], titles: Mapping[str, str]) -> None:
         self._ids = ids
         self._names = list(ids)
+        self.titles = {name: titles[name] for name in ids if titles.get(name)}
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Names:
-        """Number the names in the given order. No name may come twice."""
+    def of(cls, names: Iterable[str], titles: Mapping[str, str] | None = None) -> Names:
+        """Number the names in the given order. No name may come twice.
+
+        `titles` may have more than those of these labels, such as a whole vocabulary.
+        """
         ids: dict[str, int] = {}
         for place, name in enumerate(_as_strings(names, "names", "Names.of")):
             first = ids.setdefault(name, place)
@@ -185,10 +284,12 @@ class Names:
                     "The 'names' parameter of Names.of must hold names that UTF-8 can write. "
                     f"Got {name!r} at {place}: {error.reason}. Repair that name."
                 ) from error
-        return cls(ids)
+        return cls(ids, _check_titles({} if titles is None else titles))
 
     @classmethod
-    def among(cls, lists: Iterable[Iterable[str]]) -> Names:
+    def among(
+        cls, lists: Iterable[Iterable[str]], titles: Mapping[str, str] | None = None
+    ) -> Names:
         """Number all names in the lists, sorted. A name may come more than once.
 
         Examples
@@ -198,9 +299,9 @@ class Names:
         """
         must = "The 'lists' parameter of Names.among must hold lists of strings."
         found: set[str] = set()
-        for row, names in enumerate(_as_list(lists, must)):
+        for row, names in enumerate(_each(lists, must)):
             found.update(_as_strings(names, f"lists[{row}]", "Names.among"))
-        return cls.of(sorted(found))
+        return cls.of(sorted(found), titles)
 
     def ids(self, names: Iterable[str]) -> NDArray[np.int64]:
         """Return the id of each of `names`, which must all be known."""
@@ -219,6 +320,11 @@ class Names:
             raise IndexError(f"There is no label {id}: ids go from 0 to {len(self) - 1}.")
         return self._names[id]
 
+    def title(self, id: int) -> str:
+        """Return the title of a label, or its name if it has none."""
+        name = self[id]
+        return self.titles.get(name, name)
+
     def __len__(self) -> int:
         return len(self._names)
 
@@ -229,14 +335,22 @@ class Names:
         return name in self._ids
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the names as two arrays, "names" and "names_offsets"."""
-        return _pack_strings("names", self._names)
+        """Return the names as two arrays, "names" and "names_offsets", and titles likewise."""
+        arrays = _pack_strings("names", self._names)
+        if self.titles:
+            titles = [self.titles.get(name, "") for name in self._names]
+            arrays |= _pack_strings("titles", titles)
+        return arrays
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]]) -> Names:
         """Return the names with this `state`. Other arrays are ignored."""
+        names = _unpack_strings("names", arrays)
+        titles = _unpack_strings("titles", arrays) if "titles" in arrays else [""] * len(names)
+        if len(titles) != len(names):
+            raise _damaged_error(f"there must be {len(names)} titles, and there are {len(titles)}")
         try:
-            return cls.of(_unpack_strings("names", arrays))
+            return cls.of(names, dict(zip(names, titles, strict=True)))
         except InvalidParameter as error:
             raise _damaged_error(str(error)) from error
 
@@ -287,29 +401,70 @@ class TextRows(NamedTuple):
     names: Names
 
 
-def vectorize_texts(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> TextRows:
+def vectorize_texts(
+    texts: Iterable[Any],
+    labels: Iterable[Iterable[str]] | None,
+    vectorizer: Vectorizer | None,
+    titles: Mapping[str, str] | None,
+) -> TextRows:
     """Learn the words of texts and the names of labels, and turn both into matrices.
+
+    `LabelIndex.fit_text` explains the parameters.
 
     Examples
     --------
-    >>> made = vectorize_texts(["meow", "woof woof"], [["cat"], []])
+    >>> made = vectorize_texts(["meow", "woof woof"], [["cat"], []], None, None)
     >>> made.rows.shape, made.labels.shape
     ((2, 2), (2, 1))
     """
+    lists: list[list[str]] = []
+    pairs = texts if labels is None else _pair_lists(texts, labels)
+    fresh = Vectorizer(**({} if vectorizer is None else vectorizer.get_params()))
+    rows = fresh.fit_transform(split_pairs(pairs, lists, "fit_text"))
+    names = Names.among(lists, titles)
+    if titles and not names.titles and len(names):
+        warn(
+            f"None of the {len(names)} labels has a title. They are called {names[0]!r} and the "
+            f"like, and those with titles {next(iter(titles))!r} and the like."
+        )
+    return TextRows(rows, label_matrix(lists, names), fresh, names)
+
+
+def split_pairs(pairs: Iterable[Any], lists: list[list[str]], owner: str) -> Iterator[str]:
+    """Yield the text of each pair of a text and its labels, and add the labels to `lists`.
+
+    So a stream of pairs becomes a stream of texts, and no text stays in memory.
+
+    Examples
+    --------
+    >>> lists = []
+    >>> list(split_pairs([("meow", ["cat"]), ("?", [])], lists, "fit_text")), lists
+    (['meow', '?'], [['cat'], []])
+    """
+    must = f"The 'texts' parameter of {owner} must hold pairs of a text and its labels."
+    for row, pair in enumerate(_each(pairs, must)):
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            got = "one text" if isinstance(pair, str) else type(pair).__name__
+            raise InvalidParameter(
+                f"{must} Got {got} at {row} instead. Pass the labels as the second parameter, or "
+                'pairs such as ("meow", ["cat"]).'
+            )
+        text, labels = pair
+        lists.append(_as_strings(labels, f"labels[{row}]", owner))
+        yield text
+
+
+def _pair_lists(texts: Iterable[str], labels: Iterable[Iterable[str]]) -> Iterator[Any]:
+    """Return pairs of a text and its labels, of which there must be as many."""
     strings = _as_strings(texts, "texts", "fit_text")
     must = "The 'labels' parameter of fit_text must hold a list of names for each text."
-    lists = [
-        _as_strings(names, f"labels[{row}]", "fit_text")
-        for row, names in enumerate(_as_list(labels, must))
-    ]
+    lists = list(_each(labels, must))
     if len(strings) != len(lists):
         raise InvalidParameter(
             f"The 'labels' parameter of fit_text must have a list for each of {len(strings)} texts."
             f" Got {len(lists)} instead. Pass an empty list where there is none."
         )
-    names = Names.among(lists)
-    vectorizer = Vectorizer().fit(strings)
-    return TextRows(vectorizer.transform(strings), label_matrix(lists, names), vectorizer, names)
+    return zip(strings, lists, strict=True)
 
 
 def name_labels(
@@ -350,65 +505,70 @@ def extend_names(
             f"The 'names' parameter of {owner} must name the {count} new labels, since all others "
             "have names. Got None instead. Pass a list of strings."
         )
-    new = list(Names.of(names))
+    new = names if isinstance(names, Names) else Names.of(names)
     if len(new) != count:
         raise InvalidParameter(
             f"The 'names' parameter of {owner} must have a name for each of {count} labels. "
             f"Got {len(new)} instead. Pass them in the order of the columns of Y."
         )
-    return Names.of([*known, *new])
+    return Names.of([*known, *new], known.titles | new.titles)
 
 
-def _make_model(ngrams: int, **settings: Any) -> Any:
+def _make_models(cut: Callable[[str], list[str]]) -> tuple[Any, Any]:
+    """Return scikit-learn's two halves of TF-IDF: one counts words, the other weighs them."""
     try:
-        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
     except ModuleNotFoundError as error:
         raise MissingDependency(
-            f"Turning texts into vectors needs {error.name}, which is not installed. "
+            f"Learning the words of texts needs {error.name}, which is not installed. "
             "Install it with: pip install 'irli[text]'"
         ) from error
-    return TfidfVectorizer(
-        tokenizer=_split_words,
-        token_pattern=None,
-        lowercase=False,
-        ngram_range=(1, ngrams),
-        sublinear_tf=True,
-        dtype=np.float32,
-        **settings,
-    )
+    return CountVectorizer(analyzer=cut, dtype=np.float32), TfidfTransformer(sublinear_tf=True)
 
 
-def _split_words(text: str) -> list[str]:
-    if text.isascii():
-        return _ASCII_WORD.findall(text.lower())
-    return _compile_unicode_word().findall(unicodedata.normalize("NFKC", text).lower())
+def _check_titles(titles: Mapping[str, str]) -> Mapping[str, str]:
+    for name, title in titles.items():
+        if not isinstance(title, str):
+            raise InvalidParameter(
+                "The 'titles' parameter must have a string for each name. Got "
+                f"{type(title).__name__} for {name!r} instead. Leave out labels without a title."
+            )
+    return titles
 
 
-@cache
-def _compile_unicode_word() -> re.Pattern[str]:
-    # \w matches no vowel signs and accents, and would cut most words of Hindi or Tamil into pieces.
-    signs = map(chr, range(0x300, 0x20000))
-    marks = "".join(sign for sign in signs if unicodedata.category(sign).startswith("M"))
-    return re.compile(rf"\w[\w{marks}]*{_SUFFIX}")
+def _check_lengths(characters: Any) -> tuple[int, int]:
+    """Return the least and the most characters of a sequence."""
+    lengths = list(characters) if isinstance(characters, Sequence) else []
+    whole = all(isinstance(x, int | np.integer) for x in lengths)
+    if len(lengths) != 2 or not whole or not 1 <= lengths[0] <= lengths[1]:
+        raise InvalidParameter(
+            "The 'characters' parameter of Vectorizer must be two whole numbers, the least and the "
+            f"most characters of a sequence. Got {characters!r} instead. Pass for example (3, 5)."
+        )
+    return int(lengths[0]), int(lengths[1])
 
 
-def _as_list(values: Iterable[T], must: str) -> list[T]:
+def _each(values: Iterable[T], must: str) -> Iterator[T]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidParameter(
             f"{must} Got {type(values).__name__} instead. Put a single one into a list."
         )
-    return list(values)
+    return iter(values)
 
 
-def _as_strings(values: Iterable[str], name: str, owner: str) -> list[str]:
+def _each_string(values: Iterable[str], name: str, owner: str) -> Iterator[str]:
+    """Yield the values, which must be strings."""
     must = f"The '{name}' parameter of {owner} must be a list of strings."
-    strings = _as_list(values, must)
-    for row, value in enumerate(strings):
+    for row, value in enumerate(_each(values, must)):
         if not isinstance(value, str):
             raise InvalidParameter(
                 f"{must} Got {type(value).__name__} at {row} instead. Use '' where there is none."
             )
-    return strings
+        yield value
+
+
+def _as_strings(values: Iterable[str], name: str, owner: str) -> list[str]:
+    return list(_each_string(values, name, owner))
 
 
 def _pack_strings(name: str, strings: list[str]) -> dict[str, NDArray[Any]]:

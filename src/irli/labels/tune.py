@@ -43,7 +43,9 @@ _MIN_GAIN = 0.002  # precision that a ranker must gain to be used, and that prun
 _CANDIDATES = (50, 100, 200)  # lengths of the reranked shortlist that are tried
 _TIE = 0.0005  # quality within which the cheaper parameters win
 _BLOCK = 65_536  # rows whose shortlists are found at once
+_SCORES = tuple(score for score in SCORES if score != "votes")  # those that are tried
 _PROBES = (4, 8, 16, 32, 64, 128)  # numbers of probes that are tried
+_PROBES_BY_VOTES = (1, 2, 5, 10, 20, 50, 100)  # those that are tried if votes order the labels
 _USUAL = 3  # position of the one at which the scores are compared
 _TOLERANCE = 0.002  # mean of precision and recall that fewer probes may cost
 
@@ -94,15 +96,18 @@ def tune_labels(
 ) -> LabelModel:
     """Choose how to predict, and add a ranker to the layout if it helps.
 
-    `want_ranker` decides about the ranker, unless it is None.
+    `want_ranker` decides about the ranker, unless it is None. With `search="votes"` in the recipe,
+    None means no ranker, and labels are ordered by votes: so it is in the paper.
     """
     routed = as_sparse(hash_features(rows, recipe))
     ranked = as_sparse(rows)
     predictor = Predictor(layout)
     held, truth = split.held, labels[split.held]
     width = min(_SHORTLIST + _MORE_PER_LABEL * labels.nnz // labels.shape[0], labels.shape[1])
-    parameters = _choose_parameters(predictor, routed[held], truth, width, threads)
-    if want_ranker is False:
+    by_votes = recipe.search == "votes" and not want_ranker
+    choose = _choose_probes_by_votes if by_votes else _choose_parameters
+    parameters = choose(predictor, routed[held], truth, width, threads)
+    if want_ranker is False or by_votes:
         _, found = predictor.predict(routed[held], routed[held], width, parameters, threads=threads)
         return _use_index_alone(layout, parameters, _mean_precision(found, truth), len(held))
     proposed = _propose(predictor, routed, parameters, threads)
@@ -276,6 +281,20 @@ def weigh_rare_labels(labels: Sparse) -> NDArray[np.float32]:
     return importance
 
 
+def _choose_probes_by_votes(
+    predictor: Predictor, rows: Sparse, truth: Sparse, width: int, threads: int
+) -> LabelParameters:
+    """Choose the probes with the best order by votes. With many, all labels get many votes."""
+    buckets = predictor.layout.bias.shape[1]
+
+    def measure(parameters: LabelParameters) -> float:
+        _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
+        return _mean_precision(found, truth)
+
+    counts = sorted({min(probes, buckets) for probes in _PROBES_BY_VOTES})
+    return max((LabelParameters(probes, width, "votes") for probes in counts), key=measure)
+
+
 def _choose_parameters(
     predictor: Predictor, rows: Sparse, truth: Sparse, width: int, threads: int
 ) -> LabelParameters:
@@ -287,8 +306,8 @@ def _choose_parameters(
         return (_mean_precision(found, truth) + recall(found, truth, width)) / 2
 
     usual = tried[min(len(tried) - 1, _USUAL)]
-    # Among equals the last one wins. Votes come first, since they separate labels the least.
-    by_quality = sorted(SCORES, key=lambda score: quality(LabelParameters(usual, width, score)))
+    # Among equals the last one wins. Weighted votes come first: they separate labels the least.
+    by_quality = sorted(_SCORES, key=lambda score: quality(LabelParameters(usual, width, score)))
     score = by_quality[-1]
     reached = quality(LabelParameters(tried[-1], width, score)) - _TOLERANCE
     for probes in tried:

@@ -1,6 +1,6 @@
 """Parse XMC text files: open them, read the header, parse the rows, and report where a line is bad.
 
-`irli.labels.files` describes the format. The text is read in pieces of whole lines. A compiled
+`irli.labels.files` describes the format. Sparse text is read in pieces of whole lines. A compiled
 parser turns each piece into arrays and stops at the first fault. Python then makes the error
 message. Every row is one line, so row r is line r + 2 of the file.
 """
@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from irli.base.files import LONGEST_LINE
+from irli.base.text_rows import parse_rows, read_lines
 from irli.engine.xmc_parser import (
     BAD_LABEL,
     BAD_PAIR,
@@ -77,6 +79,27 @@ def read_text(file: Path, labelled: bool) -> tuple[Header, Parsed]:
             "Download it again, or correct line 1."
         )
     return header, Parsed(*map(np.concatenate, zip(*pieces, strict=True)))
+
+
+def is_dense(file: Path) -> bool:
+    """Say if the rows of a matrix in text are D values each, not column:value pairs."""
+    with open_input(file) as stream:
+        stream.readline(_LONGEST)
+        row = next(filter(None, read_lines(file, stream, 2)), b":")
+    return b":" not in row
+
+
+def read_dense(file: Path) -> NDArray[np.float32]:
+    """Return the array of shape (N, D) in a text of dense rows."""
+    with open_input(file) as stream:
+        header = _parse_header(file, stream.readline(_LONGEST), labelled=False)
+        rows = parse_rows(file, read_lines(file, stream, 2), header.columns, 2)
+    if len(rows) != header.rows:
+        raise FormatError(
+            f"{file} must have {header.rows} rows, as its first line says. It has {len(rows)} "
+            "instead. Was it cut in the middle? Download it again, or correct line 1."
+        )
+    return rows
 
 
 def _parse_header(file: Path, line: bytes, labelled: bool) -> Header:

@@ -1,0 +1,1 @@
+"""irli inside other people's programs: a backend for Annif."""

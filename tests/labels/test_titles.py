@@ -1,0 +1,131 @@
+"""Vocabularies give the titles of labels, whatever they are written in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from irli import IrliWarning, LabelIndex, load
+from irli.errors import FormatError, InvalidParameter
+from irli.labels.text import Names, extend_names
+from irli.labels.titles import read_titles
+
+FEW = settings(max_examples=50, deadline=None)
+TURTLE = '''
+# A comment with "quotes" and <brackets>
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+PREFIX yso: <http://yso/>
+@prefix : <http://other/> .
+@base <http://base/> .
+yso:p1 a skos:Concept ; skos:prefLabel "kissa"@fi , "cat"@en ;
+    skos:altLabel "kitty"@en ; skos:notation "1.5" , 1.5 , true .
+<http://yso/p2> skos:prefLabel "hund"@sv.
+:p3.1 <http://www.w3.org/2004/02/skos/core#prefLabel> """a "long"
+title"""@en-GB ;
+  skos:related [ a skos:Concept ; skos:prefLabel "nobody"@en ] , ( yso:p1 yso:p2 ) ;
+  skos:prefLabel 'ein \\'Titel\\' \\u00fc'@de .
+[] skos:prefLabel "no name"@en .
+yso:p4 skos:prefLabel "2020"^^<http://www.w3.org/2001/XMLSchema#gYear> ; skos:inScheme yso: .
+yso:p5 skos:prefLabel "" .
+'''
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.ttl", "x.ttl.gz"])
+def test_turtle(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, TURTLE)
+    titles = read_titles(path, "en")
+    assert titles == {
+        "http://yso/p1": "cat",
+        "http://yso/p2": "hund",
+        "http://other/p3.1": 'a "long"\ntitle',
+        "": "no name",
+        "http://yso/p4": "2020",
+    }
+    assert read_titles(path, "fi")["http://yso/p1"] == "kissa"
+    assert read_titles(path, "de")["http://other/p3.1"] == "ein 'Titel' ü"
+    assert read_titles(path)["http://yso/p1"] == "kissa"  # the first
+
+
+uris = st.text("abc/#-._~%", min_size=1).map(lambda end: "http://x/" + end)
+titles_of = st.text(st.characters(exclude_categories=["C"]), min_size=1)
+
+
+@FEW
+@given(st.dictionaries(uris, titles_of, min_size=1))
+def test_triples_round_trip(titles: dict[str, str]) -> None:
+    pref = "<http://www.w3.org/2004/02/skos/core#prefLabel>"
+    lines = [f"<{uri}> {pref} {json.dumps(title)}@en .\n" for uri, title in titles.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder, "x.nt"), "".join(lines))
+        # JSON writes other planes as two surrogates, which triples do not have.
+        plain = {uri: title for uri, title in titles.items() if max(title) < "\U00010000"}
+        found = read_titles(path, "en")
+    assert {uri: found[uri] for uri in plain} == plain
+
+
+def test_tables(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tsv", "<http://yso/p1>\tcat\t59.1\nhttp://yso/p2\tdog\np3\n")
+    assert read_titles(path) == {"http://yso/p1": "cat", "http://yso/p2": "dog"}
+    text = "uri,notation,label_fi,label_en\n<u:1>,1,kissa,cat\nu:2,2,koira,\n"
+    path = write(tmp_path / "x.csv", text)
+    assert read_titles(path, "en") == {"u:1": "cat", "u:2": "koira"}
+    assert read_titles(path) == {"u:1": "kissa", "u:2": "koira"}
+    path = write(tmp_path / "y.csv", "id;name\n1;one\n")
+    assert read_titles(path, "en") == {"1": "one"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.ttl", "<a> <b> <c> .", "must have titles"),
+        ("x.ttl", '<a> <b> "c" .\n<a> "open .', "x.ttl, line 2, must be Turtle"),
+        ("x.tsv", "one\ntwo\n", "must have titles"),
+        ("x.csv", "", "must have titles"),
+        ("x.rdf", "<rdf/>", "extension of the vocabulary"),
+    ],
+)
+def test_vocabularies_that_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises((FormatError, InvalidParameter), match=message):
+        read_titles(write(tmp_path / name, text))
+
+
+def test_names_keep_titles() -> None:
+    names = Names.of(["u:1", "u:2"], {"u:2": "two", "u:9": "nine", "u:1": ""})
+    assert names.titles == {"u:2": "two"}
+    assert [names.title(0), names.title(1)] == ["u:1", "two"]
+    again = Names.from_state(names.state())
+    assert (list(again), again.titles) == (list(names), names.titles)
+    assert "titles" not in Names.of(["a"]).state()
+    grown = extend_names(names, Names.of(["u:3"], {"u:3": "three"}), 1, "add_labels")
+    assert grown is not None
+    assert grown.titles == {"u:2": "two", "u:3": "three"}
+    with pytest.raises(InvalidParameter, match="Got int for 'a'"):
+        Names.of(["a"], {"a": 3})  # type: ignore[dict-item]
+    damaged = names.state() | {"titles_offsets": np.array([0, 3])}
+    with pytest.raises(FormatError, match="2 titles, and there are 1"):
+        Names.from_state(damaged)
+
+
+def test_an_index_keeps_titles(tmp_path: Path) -> None:
+    texts = [f"{pet} {i}" for pet in ("cat", "dog") for i in range(6)]
+    labels = [[f"u:{text.split()[0]}"] for text in texts]
+    pairs = zip(texts, labels, strict=True)
+    index = LabelIndex().fit_text(pairs, titles={"u:dog": "Dogs"}, threads=1)
+    index.save(tmp_path / "x")
+    again = load(tmp_path / "x")
+    assert again.names.titles == {"u:dog": "Dogs"}
+    assert [name for name, _ in again.predict_text(["my dog"], 1)[0]] == ["u:dog"]
+    with pytest.warns(IrliWarning, match="None of the 2 labels has a title.*'u:cat'.*'dog'"):
+        LabelIndex().fit_text(texts, labels, titles={"dog": "Dogs"}, threads=1)
