@@ -23,6 +23,7 @@ DEFAULT = {
     "linear": 128,
     "hidden": 32,
     "features": 0,
+    "standardize": True,
     "scoring": "int8",
     "pieces": None,
     "loss": "softmax",
@@ -34,6 +35,7 @@ DEFAULT = {
     "affinity": "both",
     "probe_cut": 0.005,
     "normalize_affinity": False,
+    "exact_affinity": False,
     "repartition": "bounded",
     "choices": 32,
     "slack": 1.3,
@@ -44,9 +46,12 @@ DEFAULT = {
     "repartition_every": 0,
     "epoch_size": 65_536,
     "stop_moved": 0.02,
+    "until_converged": False,
     "accept": "validated",
     "batch_size": 512,
     "learning_rate": 0.002,
+    "schedule": "one-cycle",
+    "search": "threshold",
     "seed": 0,
 }
 PAPER = {
@@ -59,6 +64,7 @@ PAPER = {
     "linear": 128,
     "hidden": 1024,
     "features": 0,
+    "standardize": False,
     "scoring": "full",
     "pieces": 0,
     "loss": "sigmoid-bce",
@@ -70,6 +76,7 @@ PAPER = {
     "affinity": "item",
     "probe_cut": 0.0,
     "normalize_affinity": False,
+    "exact_affinity": True,
     "repartition": "least-loaded",
     "choices": 10,
     "slack": 1.3,
@@ -80,21 +87,66 @@ PAPER = {
     "repartition_every": 5,
     "epoch_size": 0,
     "stop_moved": 0.0,
+    "until_converged": False,
     "accept": "always",
     "batch_size": 256,
     "learning_rate": 0.001,
+    "schedule": "constant",
+    "search": "votes",
     "seed": 0,
 }
-PAPER_LABELS = {
-    "name": "paper-labels",
-    "repetitions": 16,
-    "buckets": 5000,
+PAPER_DEEP = {
+    "name": "paper-deep",
+    "repetitions": 4,
+    "buckets": 20_000,
     "start": "hash",
     "trunk": "own",
     "router": "network",
     "linear": 128,
     "hidden": 1024,
     "features": 0,
+    "standardize": False,
+    "scoring": "full",
+    "pieces": 0,
+    "loss": "sigmoid-bce",
+    "neighbors": 100,
+    "training_points": 10_000_000,
+    "query_share": 1.0,
+    "mixed_queries": 0,
+    "noise": 0.0,
+    "affinity": "item",
+    "probe_cut": 0.0,
+    "normalize_affinity": False,
+    "exact_affinity": True,
+    "repartition": "least-loaded",
+    "choices": 10,
+    "slack": 1.3,
+    "buckets_per_item": 1,
+    "self_hits": False,
+    "boost": False,
+    "epochs": 20,
+    "repartition_every": 5,
+    "epoch_size": 0,
+    "stop_moved": 0.0,
+    "until_converged": False,
+    "accept": "always",
+    "batch_size": 256,
+    "learning_rate": 0.001,
+    "schedule": "constant",
+    "search": "votes",
+    "seed": 0,
+}
+PAPER_LABELS = {
+    "name": "paper-labels",
+    "repetitions": 32,
+    "buckets": 20_000,
+    "start": "hash",
+    "trunk": "own",
+    "router": "network",
+    "linear": 128,
+    "hidden": 1024,
+    "features": 0,
+    "standardize": False,
     "scoring": "full",
     "pieces": 0,
     "loss": "sigmoid-bce",
@@ -106,6 +158,7 @@ PAPER_LABELS = {
     "affinity": "queries",
     "probe_cut": 0.0,
     "normalize_affinity": False,
+    "exact_affinity": True,
     "repartition": "least-loaded",
     "choices": 10,
     "slack": 1.3,
@@ -116,9 +169,12 @@ PAPER_LABELS = {
     "repartition_every": 5,
     "epoch_size": 0,
     "stop_moved": 0.0,
+    "until_converged": False,
     "accept": "always",
     "batch_size": 256,
     "learning_rate": 0.001,
+    "schedule": "constant",
+    "search": "votes",
     "seed": 0,
 }
 LABELS = {
@@ -131,6 +187,7 @@ LABELS = {
     "linear": 0,
     "hidden": 192,
     "features": 1_048_576,
+    "standardize": True,
     "scoring": "full",
     "pieces": 0,
     "loss": "softmax",
@@ -142,6 +199,7 @@ LABELS = {
     "affinity": "queries",
     "probe_cut": 0.0,
     "normalize_affinity": True,
+    "exact_affinity": False,
     "repartition": "bounded",
     "choices": 32,
     "slack": 1.3,
@@ -152,9 +210,12 @@ LABELS = {
     "repartition_every": 1,
     "epoch_size": 0,
     "stop_moved": 0.02,
+    "until_converged": False,
     "accept": "validated",
     "batch_size": 128,
     "learning_rate": 0.002,
+    "schedule": "one-cycle",
+    "search": "threshold",
     "seed": 0,
 }
 AUTO = DEFAULT | {"name": "auto"}
@@ -166,6 +227,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "default": DEFAULT,
     "paper": PAPER,
     "paper-labels": PAPER_LABELS,
+    "paper-deep": PAPER_DEEP,
     "labels": LABELS,
 }
 
@@ -245,12 +307,18 @@ def test_names_of_old_folders_are_not_settings(old: str) -> None:
         ({"learning_rate": float("nan")}, "'learning_rate' parameter"),
         ({"self_hits": 1}, "'self_hits' parameter of the recipe must be True or False"),
         ({"boost": 1}, "'boost' parameter of the recipe must be True or False"),
+        ({"until_converged": 1}, "'until_converged' parameter of the recipe must be True or False"),
+        (
+            {"until_converged": True, "start": "one-per-item", "router": "network"},
+            "'until_converged' parameter of the recipe must be False with start='one-per-item'",
+        ),
         ({"start": "alone"}, "'start'.*'kmeans', 'hash', 'one-per-item'"),
         ({"accept": "never"}, "'accept'.*'validated', 'always'"),
         ({"seed": 2**31}, "'seed' parameter"),
         ({"start": "hash"}, "must be 'network' with start='hash'"),
         ({"trunk": "shared"}, "router='network' and boost=False"),
         ({"repartition": "least-loaded"}, "'buckets_per_item' parameter of the recipe must be 1"),
+        ({"exact_affinity": True}, r"affinity='item' or 'queries'.*Got affinity='both', probe_cut"),
     ],
 )
 def test_values_that_are_refused(change: dict[str, Any], message: str) -> None:
@@ -266,6 +334,20 @@ def test_the_paper_asks_for_nothing_that_depends_on_the_data() -> None:
     assert dataclasses.asdict(recipe("paper").resolve(10**6, 96)) == PAPER | {"linear": 0}
     asked = recipe("paper-labels").resolve_for_labels(10**5)
     assert dataclasses.asdict(asked) == PAPER_LABELS | {"linear": 0}
+    deep = recipe("paper-deep").resolve(12_500_000, 96)
+    assert dataclasses.asdict(deep) == PAPER_DEEP | {"linear": 0}
+
+
+@pytest.mark.parametrize("items", [19_999, 20_000])
+def test_the_paper_s_buckets_must_fit_the_data(items: int) -> None:
+    for name, resolve in (
+        ("paper-deep", lambda asked: asked.resolve(items, 8)),
+        ("paper-labels", lambda asked: asked.resolve_for_labels(items)),
+    ):
+        if items < 20_000:
+            with pytest.raises(InvalidParameter, match=r"'buckets'.*19999.*Got 20000"):
+                resolve(recipe(name))
+        assert resolve(recipe(name, buckets=100)).buckets == 100
 
 
 @pytest.mark.parametrize(
@@ -355,7 +437,7 @@ def test_what_the_data_bounds() -> None:
         recipe("labels", buckets=10).resolve_for_labels(9)
 
 
-@pytest.mark.parametrize("name", ["auto", "default", "exact", "paper"])
+@pytest.mark.parametrize("name", ["auto", "default", "exact", "paper", "paper-deep"])
 def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
     with pytest.raises(InvalidParameter, match=f"labels have no vectors.* Got '{name}'"):
         recipe(name).resolve_for_labels(100)
@@ -363,6 +445,8 @@ def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["labels", "paper-labels"])
 def test_recipes_of_labels_are_not_for_vectors(name: str) -> None:
-    message = rf"must be one for vectors: 'auto', .* 'paper'\. Got '{name}' .* LabelIndex"
+    message = (
+        rf"must be one for vectors: 'auto', .* 'paper', 'paper-deep'\. Got '{name}' .* LabelIndex"
+    )
     with pytest.raises(InvalidParameter, match=message):
         recipe(name, buckets=8).resolve(1000, 16)

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from irli.base.vector_files import (
     read_ann_benchmark,
+    read_glove,
     read_ground_truth,
     read_vectors,
     write_vectors,
@@ -244,3 +245,80 @@ def test_hdf5_that_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(FormatError, match="whole HDF5 file"):
         read_vectors(path)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(data=st.data(), headed=st.booleans())
+def test_words_round_trip(data: st.DataObject, headed: bool) -> None:
+    shape = hnp.array_shapes(min_dims=2, max_dims=2, max_side=9)
+    finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    x = data.draw(hnp.arrays(np.float32, shape, elements=finite))
+    plain = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=5)
+    # From the second line on, a word may have spaces in it, as in the files of Common Crawl.
+    spaced = st.lists(plain, min_size=1, max_size=3).map(" ".join)
+    words = [data.draw(plain if row == 0 else spaced) for row in range(len(x))]
+    lines = [f"{word} {' '.join(map(str, row))}" for word, row in zip(words, x, strict=True)]
+    if headed:
+        lines.insert(0, f"{len(x)} {x.shape[1]}")
+    elif words[0].isascii() and words[0].isdigit():
+        words[0], lines[0] = "a" + words[0], "a" + lines[0]  # else it may look like a head
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "glove.txt"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+        found, vectors = read_glove(path)
+        assert found == words
+        assert vectors.dtype == np.float32
+        np.testing.assert_array_equal(vectors, x)
+        np.testing.assert_array_equal(read_vectors(path), x)
+
+
+def test_words_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_bytes(b"\xff 1 2\n\xfe 3 4\n\xc2\x85 5 6\n")  # the last is a line break in Unicode
+    words, vectors = read_glove(path)
+    assert words == ["\\xff", "\\xfe", "\x85"]
+    np.testing.assert_array_equal(vectors, [[1, 2], [3, 4], [5, 6]])
+
+
+def test_words_of_many_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_text("".join(f"w{i} {i} 1\n" for i in range(10_000)))
+    words, vectors = read_glove(path)
+    assert words[9_999] == "w9999"
+    np.testing.assert_array_equal(vectors[:, 0], np.arange(10_000))
+    path.write_text("".join(f"w{i} {i} 1\n" for i in range(9_000)) + "w\n")
+    with pytest.raises(FormatError, match="line 9001: must have 2 numbers"):
+        read_glove(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "line 1: must be a word and its values"),
+        (b"word\n", "line 1: must be a word and its values"),
+        (b"a 1 2\nb 1\n", "line 2: must have 2 numbers with spaces between. Got 1"),
+        (b"a 1 2\n\nb 1 2\n", "line 2: must have 2 numbers"),
+        (b"a 1 2\nb 1 x\n", "line 2: must hold numbers. Got 'x' instead"),
+        (b"a b 2\n", "line 1: must hold numbers. Got 'b' instead"),
+        (b"3 2\na 1 2\n", "must have 3 words, as its first line says. It has 1"),
+        (b"<!DOCTYPE html> 404 not found", "must hold numbers"),
+    ],
+)
+def test_faults_in_words(text: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_bytes(text)
+    with pytest.raises(FormatError, match=message):
+        read_glove(path)
+
+
+def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from irli.base import text_rows
+
+    monkeypatch.setattr(text_rows, "LONGEST_LINE", 20)
+    path = tmp_path / "glove.txt"
+    path.write_text("a 1 2\n" + 30 * "b" + " 1 2\n")
+    with pytest.raises(FormatError, match="line 2: must have at most 20 bytes"):
+        read_glove(path)

@@ -75,6 +75,7 @@ class Oracle:
 
     def __init__(self, layout: LabelLayout, logits: NDArray, parameters: LabelParameters) -> None:
         total: dict[int, float] = defaultdict(float)
+        votes: dict[int, int] = defaultdict(int)
         everywhere = 0.0
         score, count = parameters.score, len(logits)
         for r, values in enumerate(logits.astype(np.float64)):
@@ -87,13 +88,18 @@ class Oracle:
                 everywhere += weakest / count
             for b in chosen:
                 for label, share in bucket_entries(layout, r, int(b)):
+                    votes[label] += 1
                     total[label] += {
                         "votes": 1.0,
+                        "weighted-votes": 1.0,
                         "probability": np.exp(values[b]) * share / count,
                         "logit": values[b] / count,
                         "log-probability": (values[b] - weakest) / count,
                     }[score]
-        if score == "probability":
+        total = {label: total[label] for label in total if votes[label] >= parameters.min_votes}
+        if score == "votes":
+            self.scores = total
+        elif score == "probability":
             self.scores = {label: np.log(max(p, 1e-30)) for label, p in total.items()}
         else:
             prior = layout.prior
@@ -158,16 +164,19 @@ def test_trunks_matter() -> None:
 @given(
     seed=st.integers(0, 1000),
     score=st.sampled_from(SCORES),
+    votes=st.sampled_from([1, 1, 2, 3, 9]),
     probes=st.integers(1, 14),  # there are 10 buckets
     per_item=st.integers(1, 2),
     shared=st.booleans(),
 )
 @often
-def test_gather(seed: int, score: str, probes: int, per_item: int, shared: bool) -> None:
+def test_gather(
+    seed: int, score: str, votes: int, probes: int, per_item: int, shared: bool
+) -> None:
     """Exactly the labels of the probed buckets, each with its score."""
     layout = random_label_layout(per_item=per_item, shared=shared, seed=seed)
     x = random_rows(3, 12, seed=seed)
-    parameters = LabelParameters(probes, score=score)
+    parameters = LabelParameters(probes, score=score, min_votes=votes)
     scores, labels = Predictor(layout).predict(x, x, 50, parameters)
     for row, logits in enumerate(logits_of(layout, x)):
         right = Oracle(layout, logits, parameters).scores
@@ -472,9 +481,9 @@ def test_calls_that_do_not_fit_are_refused() -> None:
         call(ranked, arrays([0, 1, 2], [0, 8]), plan(by_margin=1.0))
 
 
-@pytest.mark.parametrize("wrong", ["k", "probes", "candidates", "score"])
+@pytest.mark.parametrize("wrong", ["k", "probes", "candidates", "score", "min_votes"])
 def test_plans_out_of_range_are_refused(wrong: str) -> None:
-    for value in (-1, 4) if wrong == "score" else (0, -1):
+    for value in (-1, 5) if wrong == "score" else (0, -1):
         with pytest.raises(ValueError, match="LabelPlan are out of range"):
             plan(**{wrong: value})
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 import irli
 from irli.learning import affinity as module
-from irli.learning.affinity import Affinity
+from irli.learning.affinity import Affinity, SummedAffinity
 from irli.learning.batches import Inputs
-from irli.learning.network import RouterNetwork
+from irli.learning.network import LOSS, RouterNetwork
 from irli.learning.partition import assign_bounded, assign_least_loaded, bucket_capacity
 
 N, STRANGERS, DIM = 70, 30, 6
@@ -330,3 +330,55 @@ def test_items_that_nobody_wants_get_a_bucket(buckets: int) -> None:
 def test_items_that_nobody_wants_get_the_least_loaded_bucket() -> None:
     chosen = assign_least_loaded(Strange(16).affinity(), N, 16, 3, np.random.default_rng(0))
     assert (chosen >= 0).all()
+
+
+# --- Definition 1 as it is -------------------------------------------------------------------
+
+
+def squash(logits: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
+    """Return what the loss trains, by its definition."""
+    if loss == "sigmoid-bce":
+        return 1 / (1 + np.exp(-logits))
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("block", [1, 40, 1 << 20])
+@pytest.mark.parametrize("loss", LOSS)
+@pytest.mark.parametrize("buckets", [2, 100])
+def test_the_sum_over_all_buckets(
+    monkeypatch: pytest.MonkeyPatch, buckets: int, loss: str, block: int
+) -> None:
+    """Against the dense sum, whose buckets are more than those that are usually kept."""
+    monkeypatch.setattr(module, "_SUMS", block * 7)
+    monkeypatch.setattr(module, "_SUMMED", block * 3)
+    world = Strange(buckets)
+    with torch.no_grad():
+        batch = Inputs(world.queries).take(np.arange(50))
+        scores = squash(world.network(batch)[:, 1].double().numpy(), loss)
+    right = ((world.wanted > 0) @ scores)[WANTED]
+    points, wanted = Inputs(world.queries), sp.csr_array(world.wanted)
+    rank = SummedAffinity(world.network, 1, points, wanted, loss, items_are_queries=False)
+    for count in (1, 2, buckets):
+        best, lead = rank(np.array(WANTED), count)
+        check_ranking(best, lead, right, count)
+    among = np.array([0, buckets - 1])
+    best, lead = rank(np.array(WANTED), 2, among)
+    check_ranking(np.searchsorted(among, best), lead, right[:, among], 2)
+    everybody, _ = rank(np.arange(N), 2)
+    assert ((everybody >= 0) & (everybody < buckets)).all()
+    assert (everybody[:, 0] != everybody[:, 1]).all()
+
+
+@pytest.mark.parametrize("loss", LOSS)
+def test_the_sum_for_items_with_vectors(loss: str) -> None:
+    """Each query counts once; who is relevant to none is ranked by the own vector."""
+    world = World(64)
+    with torch.no_grad():
+        logits = world.network(torch.cat([world.items, world.strangers]))[:, 0].double().numpy()
+    wanted = world.wanted > 0
+    wanted[world.lonely, world.lonely] = True
+    points = Inputs(torch.cat([world.items, world.strangers]).numpy())
+    rank = SummedAffinity(world.network, 0, points, world.wanted_by, loss)
+    best, lead = rank(np.arange(N), 64)
+    check_ranking(best, lead, wanted @ squash(logits, loss), 64)

@@ -110,10 +110,45 @@ def test_a_flipped_byte_never_raises_nor_loads_something_else(tmp_path: Path) ->
     assert found < 0.5 * len(places)
 
 
+def test_an_epoch_is_kept_until_its_group_is_finished(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "mark")
+    state = {"a": np.arange(3), "b.c": np.zeros((2, 2), dtype=np.float32)}
+    assert checkpoint.load_epoch([3]) is None
+    checkpoint.save_epoch([3], state)
+    loaded = checkpoint.load_epoch([3])
+    assert loaded is not None
+    assert set(loaded) == set(state)
+    for name, value in state.items():
+        np.testing.assert_array_equal(loaded[name], value)
+    assert checkpoint.load_epoch([2]) is None
+    assert Checkpoint(tmp_path, "another").load_epoch([3]) is None
+    checkpoint.save([2], group_of([2]))
+    assert checkpoint.load_epoch([3]) is not None
+    checkpoint.save([3], group_of([3]))
+    assert checkpoint.load_epoch([3]) is None
+
+
+def test_a_flipped_byte_never_loads_another_epoch(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "mark")
+    state = {"a": np.arange(30), "b": np.ones(9, dtype=np.float32)}
+    checkpoint.save_epoch([0], state)
+    [file] = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for at in range(0, len(whole), 3):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        loaded = checkpoint.load_epoch([0])
+        if loaded is not None:
+            assert set(loaded) == set(state)
+            for name, value in state.items():
+                np.testing.assert_array_equal(loaded[name], value)
+
+
 def test_without_a_folder_nothing_is_kept() -> None:
     checkpoint = Checkpoint(None, "mark")
     checkpoint.save([0], group_of([0]))
     assert checkpoint.load([0]) is None
+    checkpoint.save_epoch([0], {"a": np.arange(3)})
+    assert checkpoint.load_epoch([0]) is None
 
 
 def test_all_repetitions_are_loaded_or_what_is_missing_is_named(tmp_path: Path) -> None:

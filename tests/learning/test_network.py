@@ -76,6 +76,21 @@ def test_inputs_of_zeros_have_a_scale(sparse: bool) -> None:
     assert float(network.scale) == 1.0
 
 
+def test_a_network_takes_inputs_as_they_are() -> None:
+    torch.manual_seed(0)
+    network = RouterNetwork(9, 0, 6, 5)
+    rows = (np.random.default_rng(0).normal(size=(20, 9)) * 50 + 9).astype(np.float32)
+    batch = torch.from_numpy(rows)
+    assert isinstance(network.hidden, nn.Linear)
+    with torch.no_grad():
+        hidden = torch.relu(batch @ network.hidden.weight.T + network.hidden.bias)
+        logits = hidden @ network.out.weight.T + network.out.bias
+        torch.testing.assert_close(network(batch)[:, 0], logits)
+    [router] = network.to_routers()
+    right = torch.log_softmax(logits, dim=1).numpy()
+    np.testing.assert_allclose(router.log_probabilities(rows), right, rtol=1e-3, atol=1e-3)
+
+
 # --- the warm start --------------------------------------------------------------------------
 
 
@@ -206,6 +221,15 @@ def test_binary_cross_entropies(seed: int, per_item: int) -> None:
     ):
         right = -(holds * np.log(p) + (1 - holds) * np.log(1 - p)).mean()
         assert float(LOSS[name](logits, pairs)) == pytest.approx(right, rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSS)
+def test_a_relevant_bucket_learns_however_unlikely_it_is(loss: str) -> None:
+    logits = torch.tensor([[30.0, 0.0, 0.0]], requires_grad=True)
+    pairs = Pairs(torch.tensor([0]), torch.tensor([[1]]), torch.ones(1))
+    LOSS[loss](logits, pairs).backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 1] < -0.1
 
 
 @pytest.mark.parametrize("loss", LOSS)

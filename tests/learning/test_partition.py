@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,6 +190,31 @@ def test_more_choices_balance_better() -> None:
         chosen = assign_least_loaded(Table(affinity), 4000, 40, choices, np.random.default_rng(1))
         spread.append(np.bincount(chosen, minlength=40).std())
     assert spread == sorted(spread, reverse=True)
+
+
+@pytest.mark.parametrize("choices", [2, 5, 10])
+@pytest.mark.parametrize("per_bucket", [1, 20])
+def test_the_largest_load_stays_below_the_bound_of_theorem_2(choices: int, per_bucket: int) -> None:
+    """log(log L) / log K + 2 L / B, as the appendix has it, while L grows a hundredfold.
+
+    Where buckets hold one item on average, one choice alone exceeds it.
+    """
+    above = []
+    for items in (1000, 10_000, 100_000):
+        buckets = items // per_bucket
+        best = np.random.default_rng(items).integers(buckets, size=(items, choices))
+
+        def rank(chosen: NDArray, count: int, among: object = None, best: NDArray = best) -> Any:
+            return best[chosen, :count].astype(np.int32), np.zeros(len(chosen), np.float32)
+
+        rng = np.random.default_rng(0)
+        bound = np.log(np.log(items)) / np.log(choices) + 2 * items / buckets
+        chosen = assign_least_loaded(rank, items, buckets, choices, rng)
+        assert np.bincount(chosen).max() <= bound
+        alone = assign_least_loaded(rank, items, buckets, 1, rng)
+        above.append(np.bincount(alone).max() - bound)
+    if per_bucket == 1:
+        assert min(above) > 0
 
 
 @st.composite

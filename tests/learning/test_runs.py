@@ -19,7 +19,7 @@ from irli.learning import runs
 from irli.learning.checkpoint import Checkpoint
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
-from irli.learning.training import learn_repetitions
+from irli.learning.training import Learner, learn_repetitions
 
 BOOSTED = small_default(repetitions=2, buckets=8, epochs=1, scoring="full")
 PAPER = small_paper(repetitions=3, buckets=8, epochs=2, repartition_every=1)
@@ -112,6 +112,67 @@ def test_learning_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recip
     spy = Spy(monkeypatch)
     assert_same_repetitions(learn_task(task, checkpoint=tmp_path / "c"), whole)
     assert spy.numbers == []
+
+
+EPOCHS = {
+    "paper": vector_task(small_paper(repetitions=2, buckets=8, epochs=5, repartition_every=2)),
+    "default": vector_task(small_default(repetitions=2, buckets=8, epochs=5, repartition_every=2)),
+    "labels": label_task(small_labels(epochs=5, repartition_every=2)),
+    "dense labels": label_task(small_labels(epochs=5, repartition_every=2), dense=True),
+    "paper's labels": label_task(small_paper_labels(epochs=5, repartition_every=2)),
+    "an output each": label_task(small_labels(buckets=0, epochs=5, start="one-per-item")),
+}
+
+
+@pytest.mark.parametrize("name", EPOCHS)
+def test_learning_resumes_after_any_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is interrupted in each epoch in turn. Each time it goes on where it was."""
+    task = EPOCHS[name]
+    whole = learn_task(task)
+    real, trained = Learner.train_epoch, 0
+
+    def interrupted(self: Learner) -> float:
+        nonlocal trained
+        if trained:
+            raise KeyboardInterrupt
+        trained += 1
+        return real(self)
+
+    monkeypatch.setattr(Learner, "train_epoch", interrupted)
+    groups = 1 if task.recipe.trunk == "shared" else task.recipe.repetitions
+    for _ in range(task.recipe.epochs * groups - 1):
+        trained = 0
+        with pytest.raises(KeyboardInterrupt):
+            learn_task(task, checkpoint=tmp_path)
+        assert len(list(tmp_path.glob("epoch-*.npz"))) <= 1
+    trained = 0
+    assert_same_repetitions(learn_task(task, checkpoint=tmp_path), whole)
+    assert trained == 1
+    assert len(list(tmp_path.iterdir())) == groups
+
+
+def test_a_damaged_epoch_is_learned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = EPOCHS["default"]
+    whole = learn_task(task)
+    real, trained = Learner.train_epoch, 0
+
+    def interrupted(self: Learner) -> float:
+        nonlocal trained
+        trained += 1
+        if trained == 3:
+            raise KeyboardInterrupt
+        return real(self)
+
+    monkeypatch.setattr(Learner, "train_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        learn_task(task, checkpoint=tmp_path)
+    [file] = tmp_path.glob("epoch-*.npz")
+    bytes_ = bytearray(file.read_bytes())
+    bytes_[len(bytes_) // 2] ^= 255
+    file.write_bytes(bytes_)
+    assert_same_repetitions(learn_task(task, checkpoint=tmp_path), whole)
 
 
 @pytest.mark.parametrize("dense", [False, True])

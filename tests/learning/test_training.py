@@ -23,6 +23,7 @@ from problems import (
 import irli
 from irli import Recipe
 from irli.learning import training
+from irli.learning.affinity import SummedAffinity
 from irli.learning.network import LOSS
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
@@ -34,6 +35,7 @@ KEYS = {
     "loss",
     "recall",
     "affinity",
+    "affinity_after",
     "load_std",
     "load_max_over_mean",
     "moved",
@@ -66,7 +68,40 @@ def test_history() -> None:
         assert 0 <= entry["affinity"] <= 1
         assert 0 <= entry["moved"] <= 1
         assert entry["load_max_over_mean"] >= 1
-    assert [h["moved"] for h in history if h["epoch"] == 5] == [0.0, 0.0]
+    for last in (h for h in history if h["epoch"] == 5):
+        assert last["moved"] == 0
+        assert last["affinity_after"] == last["affinity"]
+
+
+@pytest.mark.parametrize("loss", LOSS)
+def test_history_has_the_affinity_before_and_after_a_repartition(
+    monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """The mean f(x) of the buckets of relevant items, as Theorem 1 has it."""
+    right: list[tuple[float, float]] = []
+    real = Learner.repartition
+
+    def watched(self: Learner, head: Head) -> tuple[float, bool]:
+        queries, truth = torch.from_numpy(self.problem.held_queries), self.problem.held_truth
+        with torch.no_grad():
+            logits = self.network.score(queries, 0).double()
+        f = torch.sigmoid(logits) if loss == "sigmoid-bce" else torch.softmax(logits, dim=1)
+
+        def mean() -> float:
+            rows, places = np.nonzero(truth >= 0)
+            buckets = head.partition.assignment[truth[rows, places], 0]
+            return float(f[torch.from_numpy(rows), torch.from_numpy(buckets)].mean())
+
+        before = mean()
+        answer = real(self, head)
+        right.append((before, mean()))
+        return answer
+
+    monkeypatch.setattr(Learner, "repartition", watched)
+    history = learn_one(vector_task(paper(loss=loss))).history
+    measured = [(h["affinity"], h["affinity_after"]) for h in history[:-1]]
+    np.testing.assert_allclose(measured, right, rtol=1e-4)
+    assert all(before != after for before, after in measured)
 
 
 def trace(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[Partition]]:
@@ -98,7 +133,7 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[Partition]]:
         (paper(epochs=5, repartition_every=2), "TTRTTRTE"),
         (paper(epochs=3, repartition_every=1), "TRTRTE"),
         (paper(epochs=1, repartition_every=1), "TE"),
-        (small_default(epochs=3, repartition_every=1, accept="always", stop_moved=0.0), "TRTRTE"),
+        (small_default(epochs=3, accept="always", buckets=24, stop_moved=0.0), "TRTRTE"),
     ],
     ids=["6 by 2", "5 by 2", "3 by 1", "1 by 1", "default"],
 )
@@ -158,6 +193,42 @@ def test_repartitioning_stops_when_little_moves(monkeypatch: pytest.MonkeyPatch)
     assert [h["moved"] for h in history[1:]] == [0.0] * 3
 
 
+@pytest.mark.parametrize("choices", [1, 2])
+def test_training_goes_on_until_nothing_moves(choices: int) -> None:
+    """Clusters as large as buckets: each finds one, and then all items stay where they are."""
+    X = clusters(20, 8, dim=8, spread=0.05, seed=4).points
+    recipe = paper(epochs=400, until_converged=True, repartition_every=5, choices=choices)
+    learned = learn_one(vector_task(recipe, X))
+    *rounds, stopped, last = learned.history
+    assert last["epoch"] < 400
+    assert [stopped["moved"], last["moved"]] == [0, 0]
+    assert all(h["moved"] > 0 for h in rounds)
+    assert last["epoch"] == stopped["epoch"] + 5  # trained on the last partition
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_training_ends_once_few_items_move(share: float) -> None:
+    recipe = paper(epochs=200, until_converged=True, repartition_every=2, stop_moved=share)
+    history = learn_one(vector_task(recipe)).history
+    moved = [h["moved"] for h in history[:-1]]
+    assert all(m >= share for m in moved[:-1])
+    if share:
+        assert moved[-1] < share
+        assert history[-1]["epoch"] < 200
+
+
+def test_heads_end_together() -> None:
+    task = label_task(
+        small_labels(
+            repetitions=3, epochs=60, until_converged=True, accept="always", stop_moved=0.1
+        )
+    )
+    group = learn_task(task)
+    assert len({repetition.history[-1]["epoch"] for repetition in group}) == 1
+    assert group[0].history[-1]["epoch"] < 60
+    assert all(repetition.history[-2]["moved"] < 0.1 for repetition in group)
+
+
 @pytest.mark.parametrize("buckets", [8, 29])
 @pytest.mark.parametrize("per_item", [1, 2])
 def test_no_bucket_holds_more_than_its_bound(buckets: int, per_item: int) -> None:
@@ -184,7 +255,7 @@ def test_the_paper_s_recipe_learns() -> None:
     recipe = paper(buckets=24, epochs=10, repartition_every=2, choices=3, batch_size=32)
     rounds = learn_one(vector_task(recipe, X)).history
     assert rounds[-1]["recall"] > rounds[0]["recall"] + 0.2
-    assert rounds[-1]["affinity"] > 1.5 * rounds[0]["affinity"]
+    assert rounds[-1]["affinity"] > 1.2 * rounds[0]["affinity"]
     assert rounds[-1]["loss"] < rounds[0]["loss"]
 
 
@@ -228,6 +299,34 @@ def test_any_number_of_steps_has_a_schedule(total: int) -> None:
     assert total < 20 or max(rates) > 0.9
 
 
+def test_the_paper_s_recipe_is_plain_adam_on_plain_inputs() -> None:
+    problem, recipe = vector_task(paper(), points() + 5)
+    learner = Learner(problem, recipe, [0], [], "cpu")
+    assert learner.network.centre.abs().max() == 0
+    assert learner.network.scale == learner.network.gain == 1
+    assert learner.schedules == []
+    [optimizer] = learner.optimizers
+    learner.train_epoch()
+    assert type(optimizer) is torch.optim.Adam
+    assert optimizer.defaults == torch.optim.Adam([torch.zeros(1)], lr=1e-3).defaults
+    assert [group["lr"] for group in optimizer.param_groups] == [1e-3]
+
+
+def test_rare_features_learn_no_faster_at_a_constant_rate() -> None:
+    problem, recipe = label_task(small_paper_labels())
+    learner = Learner(problem, recipe, [0], [], "cpu")
+    rates = [each.param_groups[0]["lr"] for each in learner.optimizers]
+    assert rates == [recipe.learning_rate] * 2
+
+
+@pytest.mark.parametrize("name", ["schedule", "standardize"])
+def test_each_of_them_is_a_setting_of_its_own(name: str) -> None:
+    problem, recipe = vector_task(paper(**{name: getattr(Recipe(), name)}))
+    learner = Learner(problem, recipe, [0], [], "cpu")
+    assert (learner.schedules != []) == (name == "schedule")
+    assert (learner.network.gain != 1) == (name == "standardize")
+
+
 @pytest.mark.parametrize("epochs", [1, 18, 19, 20])
 def test_learning_takes_any_number_of_steps(epochs: int) -> None:
     """One step in each epoch: with 19 of them, and the one that torch adds, it warms up in one."""
@@ -243,6 +342,15 @@ def test_a_refit_takes_any_number_of_steps() -> None:
     learned = learn_task(task)
     again = learn_task(task, start=learned)
     assert again[0].history[-1]["loss"] < learned[0].history[-1]["loss"]
+
+
+@pytest.mark.parametrize("name", ["paper", "paper-labels"])
+def test_the_paper_s_recipes_sum_over_all_buckets(name: str) -> None:
+    task = vector_task(paper(affinity="queries")) if name == "paper" else None
+    problem, recipe = task or label_task(small_paper_labels())
+    learner = Learner(problem, recipe, [0], [], "cpu")
+    learner.repartition(learner.heads[0])
+    assert type(learner._score_affinity(learner.heads[0])) is SummedAffinity
 
 
 # --- boosting --------------------------------------------------------------------------------

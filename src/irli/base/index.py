@@ -48,12 +48,12 @@ class Index(ABC):
         return copied
 
 
-class Configured(Index):
-    """An index whose arguments can be read and changed in scikit-learn's way.
+class Estimator:
+    """Something whose arguments can be read and changed in scikit-learn's way.
 
-    So `sklearn.base.clone` makes an index with the same arguments that has learned nothing, and an
-    index can be the last step of a pipeline. The constructor of a subclass keeps its arguments in
-    `_given`, exactly as they were given.
+    So `sklearn.base.clone` makes one with the same arguments that has learned nothing, and it can
+    be a step of a pipeline. The constructor of a subclass keeps its arguments in `_given`, exactly
+    as they were given.
     """
 
     _given: dict[str, Any]
@@ -88,6 +88,13 @@ class Configured(Index):
 
         target = TargetTags(required=False, multi_output=True)
         return Tags(estimator_type=None, target_tags=target, input_tags=InputTags(sparse=True))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        raise NotImplementedError
+
+
+class Configured(Estimator, Index):
+    """An index whose arguments can be read and changed in scikit-learn's way."""
 
     def __sklearn_is_fitted__(self) -> bool:
         try:

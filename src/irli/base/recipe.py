@@ -44,6 +44,9 @@ class Recipe:
         The width of the hidden layer (ReLU).
     features : int
         Sparse queries with more features than this are hashed down to this many. 0: never.
+    standardize : bool
+        Centre dense queries, and scale all queries to unit length on average, so that one learning
+        rate suits pixels as well as unit vectors. False: the network gets them as they are.
     scoring : {"int8", "cascade", "full"}
         How a router scores buckets (see `irli.engine.router`). "int8": with 8-bit weights.
         "cascade": most buckets with the first few features only. "full": all buckets with all
@@ -60,7 +63,8 @@ class Recipe:
     training_points : int
         The most base vectors that serve as training queries. 0: chosen by the number of items.
     query_share : float
-        The share of given queries among the training queries. The rest are base vectors.
+        The share of given queries among the training queries. The rest are base vectors. 1: the
+        queries are the learning set, and base vectors serve for validation and tuning only.
     mixed_queries : int
         Training queries made between given ones, where no relevance is given.
     noise : float
@@ -74,6 +78,9 @@ class Recipe:
     normalize_affinity : bool
         Divide the affinity by the bucket's mean over all queries. Early in training, the network
         prefers the same few buckets for all items.
+    exact_affinity : bool
+        Sum f over all B buckets, each query counted once, where f is what the loss trains: a
+        sigmoid or a softmax. False: a softmax, of which the best 32 to 64 buckets count.
     repartition : {"bounded", "least-loaded"}
         "bounded": the bucket of highest affinity that has room. "least-loaded": the least loaded
         of the best `choices` buckets (section 3.2).
@@ -95,12 +102,23 @@ class Recipe:
     epoch_size : int
         Training queries drawn in an epoch, but at most half of many. 0: every query once.
     stop_moved : float
-        Stop re-partitioning once a smaller share of the items moves.
+        Stop re-partitioning once a smaller share of the items moves, or none.
+    until_converged : bool
+        End training, too, once re-partitioning has stopped and the routers were trained on the last
+        partition. `epochs` is then the most.
     accept : {"validated", "always"}
         "validated": keep a re-partition only if the validation recall at equal work does not
         fall. "always": keep every one.
     batch_size, learning_rate, seed
-        As usual in training.
+        As usual in training. The optimiser is Adam.
+    schedule : {"one-cycle", "constant"}
+        "one-cycle": the learning rate rises in the first steps and then falls. It is higher for
+        rare features of sparse queries. "constant": one rate for all steps and features.
+    search : {"threshold", "votes"}
+        How `tune` makes the index be searched. "threshold": probe every bucket above a probability,
+        and choose candidates by codes or scores. "votes": the paper's way (Algorithm 2). Probe the
+        best m buckets of each repetition; the candidates are the items in at least t of them.
+        Labels are then ordered by votes, and have a ranker only if one is asked for.
 
     Examples
     --------
@@ -117,6 +135,7 @@ class Recipe:
     linear: int = 128
     hidden: int = 32
     features: int = 0
+    standardize: bool = True
     scoring: str = "int8"
     pieces: int | None = None
     loss: str = "softmax"
@@ -128,6 +147,7 @@ class Recipe:
     affinity: str = "both"
     probe_cut: float = 0.005
     normalize_affinity: bool = False
+    exact_affinity: bool = False
     repartition: str = "bounded"
     choices: int = 32
     slack: float = 1.3
@@ -138,9 +158,12 @@ class Recipe:
     repartition_every: int = 0
     epoch_size: int = 65_536
     stop_moved: float = 0.02
+    until_converged: bool = False
     accept: str = "validated"
     batch_size: int = 512
     learning_rate: float = 2e-3
+    schedule: str = "one-cycle"
+    search: str = "threshold"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -159,7 +182,7 @@ class Recipe:
             check_float(field, getattr(self, field), at_least=0.0, owner=_OWNER)
         for field, allowed in _CHOICES.items():
             check_choice(field, getattr(self, field), allowed, owner=_OWNER)
-        for field in ("boost", "normalize_affinity", "self_hits"):
+        for field in _SWITCHES:
             check_bool(field, getattr(self, field), owner=_OWNER)
         if self.start != "kmeans" and self.router == "warm":
             raise InvalidParameter(
@@ -175,6 +198,20 @@ class Recipe:
             raise InvalidParameter(
                 "The 'buckets_per_item' parameter of the recipe must be 1 with "
                 "repartition='least-loaded'. Got 2 instead. Use repartition='bounded'."
+            )
+        if self.until_converged and self.start == "one-per-item":
+            raise InvalidParameter(
+                "The 'until_converged' parameter of the recipe must be False with "
+                "start='one-per-item', where no item moves. Got True instead. Set 'epochs'."
+            )
+        adjusted = self.affinity == "both" or self.probe_cut > 0 or self.normalize_affinity
+        if self.exact_affinity and (adjusted or self.buckets_per_item > 1):
+            raise InvalidParameter(
+                "A recipe with exact_affinity=True must have affinity='item' or 'queries', "
+                "probe_cut=0, normalize_affinity=False and buckets_per_item=1. Got "
+                f"affinity={self.affinity!r}, probe_cut={self.probe_cut}, normalize_affinity="
+                f"{self.normalize_affinity}, buckets_per_item={self.buckets_per_item}. "
+                "Use exact_affinity=False with these."
             )
 
     def check_for_vectors(self) -> None:
@@ -282,6 +319,14 @@ _COUNTS_OR_ZERO = (
     "training_points",
     "repartition_every",
 )
+_SWITCHES = (
+    "boost",
+    "exact_affinity",
+    "normalize_affinity",
+    "self_hits",
+    "standardize",
+    "until_converged",
+)
 _CHOICES = {
     "start": ("kmeans", "hash", "one-per-item"),
     "scoring": ("int8", "cascade", "full"),
@@ -291,6 +336,8 @@ _CHOICES = {
     "affinity": ("item", "queries", "both"),
     "repartition": ("bounded", "least-loaded"),
     "accept": ("validated", "always"),
+    "schedule": ("one-cycle", "constant"),
+    "search": ("threshold", "votes"),
 }
 
 AUTO = "auto"
@@ -312,6 +359,7 @@ RECIPES = {
         start="hash",
         router="network",
         hidden=1024,
+        standardize=False,
         scoring="full",
         pieces=0,
         self_hits=False,
@@ -322,6 +370,7 @@ RECIPES = {
         noise=0.0,
         affinity="item",
         probe_cut=0.0,
+        exact_affinity=True,
         repartition="least-loaded",
         choices=10,
         buckets_per_item=1,
@@ -333,6 +382,8 @@ RECIPES = {
         accept="always",
         batch_size=256,
         learning_rate=1e-3,
+        schedule="constant",
+        search="votes",
     ),
     # Labels have no vectors, so the router cannot score them: affinity comes from the queries.
     "labels": Recipe(
@@ -361,7 +412,17 @@ RECIPES = {
 }
 # The paper's settings for labels (section 5.1). Affinity comes from the rows that have the label.
 RECIPES["paper-labels"] = dataclasses.replace(
-    RECIPES["paper"], name="paper-labels", repetitions=16, affinity="queries"
+    RECIPES["paper"], name="paper-labels", buckets=20_000, affinity="queries"
+)
+# The paper's settings for each of the 8 nodes with 12.5 million vectors of Deep-1B (section 5.3).
+# It learns from given queries alone: there, 10 million vectors of the learning set.
+RECIPES["paper-deep"] = dataclasses.replace(
+    RECIPES["paper"],
+    name="paper-deep",
+    repetitions=4,
+    buckets=20_000,
+    query_share=1.0,
+    epochs=20,
 )
 
 

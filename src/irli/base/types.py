@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,3 +13,4 @@ if TYPE_CHECKING:
 StrPath: TypeAlias = "str | os.PathLike[str]"
 Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
 Rows: TypeAlias = "NDArray[np.float32] | Sparse"  # (n, d), dense or sparse
+Arrays: TypeAlias = "dict[str, NDArray[Any]]"  # by name

@@ -1,4 +1,4 @@
-"""Read and write files of vectors and ground truth: .npy, .fvecs, .fbin, HDF5 and others.
+"""Read and write files of vectors and ground truth: .npy, .fvecs, .fbin, HDF5, GloVe and others.
 
 ========================  =====================================================================
 `.npy`                    NumPy
@@ -6,9 +6,10 @@
 `.fbin .u8bin .i8bin      big-ann-benchmarks: number of rows and dimension (uint32), then all
 .ibin`                    values
 `.hdf5 .h5`               ann-benchmarks: named arrays
+`.txt`                    GloVe: each line is a word followed by its values
 ========================  =====================================================================
 
-All formats but HDF5 are memory-mapped: they take no memory until the values are used.
+All formats but HDF5 and text are memory-mapped: they take no memory until the values are used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from irli.base.checks import check_choice
 from irli.base.distance import ALIASES, METRICS
+from irli.base.files import LONGEST_LINE
+from irli.base.text_rows import parse_rows, read_lines
 from irli.base.types import StrPath
 from irli.errors import FormatError, InvalidParameter, MissingDependency
 
@@ -38,6 +41,7 @@ BIN_DTYPES: dict[str, np.dtype[Any]] = {
     ".ibin": np.dtype("<i4"),
 }
 HDF5 = (".hdf5", ".h5")
+TEXT = ".txt"
 METRIC_OF = {name: name for name in METRICS} | ALIASES  # by the attribute 'distance' of HDF5 files
 
 
@@ -82,7 +86,8 @@ def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
            [3., 4.]], dtype=float32)
     """
     file = _check_file(path)
-    kind = check_choice("extension of the path", file.suffix, (".npy", *_VECS, *BIN_DTYPES, *HDF5))
+    kinds = (".npy", *_VECS, *BIN_DTYPES, *HDF5, TEXT)
+    kind = check_choice("extension of the path", file.suffix, kinds)
     if kind in HDF5:
         with _open_hdf5(file) as arrays:
             return _read_array(file, arrays, key or "train")
@@ -91,13 +96,62 @@ def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
             f"The 'key' parameter must be None for {kind} files, which hold one array. "
             f"Got {key!r} instead. Leave it out."
         )
+    if kind == TEXT:
+        return read_glove(file)[1]
     if kind == ".npy":
         return _read_npy(file)
     return _read_vecs(file, _VECS[kind]) if kind in _VECS else _read_bin(file, BIN_DTYPES[kind])
 
 
+def read_glove(path: StrPath) -> tuple[list[str], NDArray[np.float32]]:
+    """Return the words of a GloVe file and their vectors (n, d).
+
+    A line is a word followed by its values. A first line of two whole numbers, n and d, is taken as
+    the head that word2vec and fastText write.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(f"{folder}/glove.txt").write_text("the 0.5 -1\\nof 2 1e-1\\n")
+    ...     words, vectors = read_glove(f"{folder}/glove.txt")
+    >>> words, vectors
+    (['the', 'of'], array([[ 0.5, -1. ],
+           [ 2. ,  0.1]], dtype=float32))
+    """
+    file = _check_file(path)
+    with file.open("rb") as stream:
+        first = stream.readline(LONGEST_LINE).split()
+        headed = len(first) == 2 and all(word.isdigit() for word in first)
+        width = int(first[1]) if headed else len(first) - 1
+        if width < 1:
+            raise FormatError(
+                f"{file}, line 1: must be a word and its values with spaces between. "
+                f"Got {len(first)} words instead. It is empty or of another format."
+            )
+        stream.seek(0)
+        lines = read_lines(file, stream, 1)
+        if headed:
+            next(lines)
+        words: list[str] = []
+
+        def split_words() -> Iterator[bytes]:
+            for line in lines:
+                word, *values = line.rsplit(b" ", width)  # a word may have spaces in it
+                words.append(word.decode("utf-8", "backslashreplace"))
+                yield b" ".join(values)
+
+        vectors = parse_rows(file, split_words(), width, 2 if headed else 1)
+    if headed and len(vectors) != int(first[0]):
+        raise FormatError(
+            f"{file} must have {int(first[0])} words, as its first line says. It has "
+            f"{len(vectors)} instead. Was it cut in the middle? Download it again."
+        )
+    return words, vectors
+
+
 def write_vectors(path: StrPath, x: ArrayLike) -> None:
-    """Write an array of shape (n, d) in the format that the extension names (all but HDF5).
+    """Write an array of shape (n, d) in the format that the extension names (no HDF5, no text).
 
     A value that an integer format cannot hold raises an error. `.npy` keeps the dtype.
 

@@ -1,4 +1,8 @@
-"""2-universal hash functions, which give the random first partition of the paper."""
+"""2-universal hash functions, and mixed numbers for them: the random first partition of the paper.
+
+A 2-universal hash makes each two items unlikely to meet. It does not make loads look random: it is
+linear, so it deals consecutive numbers out almost evenly. `mix_numbers` scatters them first.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,33 @@ from irli.errors import InvalidParameter
 
 # A Mersenne prime. Products of smaller numbers fit into 64 bits, so the arithmetic is exact.
 PRIME = 2**31 - 1
+_FACTORS = (0x45D9F3B, 0x119DE1F3)  # odd, so that multiplying by them is one-to-one
+
+
+def mix_numbers(items: ArrayLike) -> NDArray[np.int64]:
+    """Scatter item numbers below 2^31 - 1 over that range, one-to-one.
+
+    So a 2-universal hash of them is one of the items, too, and its loads vary like those of
+    independent draws.
+
+    Examples
+    --------
+    >>> mix_numbers([0, 1, 2])
+    array([         0, 2113755695,  228080655])
+    """
+    mixed = np.array(items, dtype=np.int64)
+    waiting = np.ones(mixed.shape, dtype=bool)
+    while waiting.any():  # once more for the one number that becomes 2^31 - 1
+        mixed[waiting] = _mix_bits(mixed[waiting])
+        waiting = mixed == PRIME
+    return mixed
+
+
+def _mix_bits(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Map the numbers of 31 bits to each other. Each step can be undone."""
+    for factor in _FACTORS:
+        x = (x ^ (x >> 16)) * factor & PRIME
+    return x ^ (x >> 16)
 
 
 class UniversalHash:

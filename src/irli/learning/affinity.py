@@ -1,8 +1,9 @@
 """Label affinity (section 3.2): score items and queries with the network and rank the buckets.
 
 Definition 2 is the router's score of the item itself, f(item). Definition 1 is the sum of f over
-the queries to which the item is relevant. Only the best buckets of each f are kept, so that no
-N x B array is needed. For an item whose best buckets are full, more buckets are ranked.
+the queries to which the item is relevant. `Affinity` keeps only the best buckets of each f, so that
+no N x B array is needed. For an item whose best buckets are full, more buckets are ranked.
+`SummedAffinity` sums f over all buckets, for a block of items at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from copy import copy
 from functools import partial
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,7 +23,7 @@ from irli.base.types import Sparse
 from irli.engine.affinity import BestBuckets, Others, Wanting, rank_buckets
 from irli.engine.top_k import SCORES
 from irli.learning.batches import Inputs
-from irli.learning.network import RouterNetwork
+from irli.learning.network import RouterNetwork, log_scores
 from irli.learning.sizes import bucket_dtype, count_kept_buckets
 from irli.learning.torch_topk import log_sums, top_k
 
@@ -29,6 +31,7 @@ _BLOCK = 2048  # queries scored at a time, for items without vectors
 _PART = 128  # items for a thread at a time
 _NO_OTHERS = Others(np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32))
 _FEW = 4  # queries that rank more buckets for an item without a vector
+_SUMS, _SUMMED = 1 << 25, 1 << 24  # affinities in a block of items, scores in a block of queries
 _ITEM_WEIGHT = 3.0  # f of the item itself counts as much as f of three queries
 
 Floats = NDArray[np.float32]
@@ -126,11 +129,9 @@ class Affinity:
             )
             unwanted = best[part][:, 0] < 0
             if unwanted.any():  # relevant to no query, so any bucket will do
-                shape = (int(unwanted.sum()), len(buckets))
-                draws = np.random.default_rng(items[part][unwanted]).random(shape)
-                random_order = draws.argsort(axis=1)
                 width = min(best.shape[1], len(buckets))
-                best[start : start + _PART, :width][unwanted] = buckets[random_order[:, :width]]
+                drawn = _draw_buckets(items[part][unwanted], buckets, width)
+                best[start : start + _PART, :width][unwanted] = drawn
 
         jobs = [partial(rank, start) for start in range(0, len(items), _PART)]
         run_all(jobs, torch.get_num_threads())
@@ -196,3 +197,76 @@ class Affinity:
         if self.probe_cut == 0:
             return probability
         return probability / (probability + self.probe_cut)
+
+
+class SummedAffinity(Affinity):
+    """Definition 1 as it is: a ranking by the sum of f over the queries that want an item.
+
+    f is what `loss` trains: a sigmoid or a softmax. Each query counts once. An item that is
+    relevant to no query is ranked by f(item), or at random if it has no vector.
+    """
+
+    def __init__(
+        self,
+        network: RouterNetwork,
+        head: int,
+        points: Inputs,
+        wanted_by: Sparse,
+        loss: str,
+        items_are_queries: bool = True,
+    ) -> None:
+        self.network, self.head, self.points, self.loss = network, head, points, loss
+        self.wanted_by = sp.csr_array(wanted_by, copy=True)
+        self.wanted_by.data[:] = 1
+        if items_are_queries:
+            unwanted = (np.diff(wanted_by.indptr) == 0).astype(np.float32)
+            own = sp.diags_array(unwanted, shape=wanted_by.shape, format="csr")
+            self.wanted_by = sp.csr_array(self.wanted_by + own)
+            self.wanted_by.eliminate_zeros()
+
+    def __call__(
+        self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
+    ) -> Best:
+        """Return the best buckets (n, count) of `items`, and how far the best one leads."""
+        buckets = np.arange(self.network.buckets) if among is None else among
+        width = min(count, len(buckets))
+        best = np.full((len(items), count), -1, dtype=np.int32)
+        lead = np.zeros(len(items), dtype=np.float32)
+        size = max(1, _SUMS // self.network.buckets)
+        for start in range(0, len(items), size):
+            some = items[start : start + size]
+            sums = self._sum_scores(some)
+            values, places = top_k(sums if among is None else sums[:, among], width)
+            best[start : start + size, :width] = buckets[places.cpu().numpy()]
+            ahead = values[:, 0] - values[:, min(1, width - 1)]
+            lead[start : start + size] = ahead.cpu().numpy()
+            unwanted = np.flatnonzero(np.diff(self.wanted_by.indptr)[some] == 0)
+            if len(unwanted):
+                best[start + unwanted, :width] = _draw_buckets(some[unwanted], buckets, width)
+        return best, lead
+
+    @torch.no_grad()
+    def _sum_scores(self, items: NDArray[np.int64]) -> Tensor:
+        """Return the affinities of some items to all buckets (n, B)."""
+        device, buckets = self.network.device, self.network.buckets
+        wanting = self.wanted_by[items].tocsc()
+        points = np.flatnonzero(np.diff(wanting.indptr))
+        sums = torch.zeros((len(items), buckets), device=device)
+        step = max(1, _SUMMED // buckets)
+        for start in range(0, len(points), step):
+            some = points[start : start + step]
+            logits = self.network.score(self.points.take(some).to(device), self.head)
+            part = wanting[:, some].tocsr()
+            bags = part.indices, part.indptr[:-1]  # the queries of each item
+            places, starts = (torch.from_numpy(a).long().to(device) for a in bags)
+            scores = log_scores(logits, self.loss).exp_()
+            sums += torch.nn.functional.embedding_bag(places, scores, starts, mode="sum")
+        return sums
+
+
+def _draw_buckets(
+    items: NDArray[np.int64], buckets: NDArray[np.int64], count: int
+) -> NDArray[np.int64]:
+    """Return `count` random buckets for each item (n, count)."""
+    draws = np.random.default_rng(items).random((len(items), len(buckets)))
+    return buckets[draws.argsort(axis=1)[:, :count]]

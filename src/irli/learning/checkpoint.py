@@ -1,13 +1,14 @@
-"""Checkpoints: save finished repetitions to files and load them to resume a build."""
+"""Checkpoints: save finished repetitions and epochs to files and load them to resume a build."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from irli.base.files import claim_folder, write_atomically
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
-from irli.base.types import StrPath
+from irli.base.types import Arrays, StrPath
 from irli.engine.router import Router
 from irli.errors import FormatError
 from irli.learning.partition import Partition
@@ -24,6 +25,8 @@ from irli.learning.repetition import Repetition, group_repetitions
 
 log = get_logger(__name__)
 
+Read = TypeVar("Read")
+
 _CLAIM = ".irli-build.lock"
 _TRUNK = ("project", "shift")  # arrays that all routers of a group share
 # What reading raises if some bytes of a file are wrong.
@@ -31,7 +34,7 @@ _DAMAGED = (BadZipFile, ValueError, KeyError, EOFError, TypeError, RuntimeError,
 
 
 class Checkpoint:
-    """A folder of finished repetitions.
+    """A folder of finished repetitions, and of the last epoch of each unfinished one.
 
     Parameters
     ----------
@@ -49,7 +52,7 @@ class Checkpoint:
         """Write a group of repetitions that were learned together."""
         if self.folder is None:
             return
-        arrays: dict[str, Any] = {"mark": np.array(self.mark)}
+        arrays: dict[str, Any] = {}
         for place, repetition in enumerate(group):
             for name, value in repetition.router._asdict().items():
                 if place == 0 or name not in _TRUNK:
@@ -57,22 +60,23 @@ class Checkpoint:
             history = json.dumps(repetition.history).encode()
             arrays[f"{place}.history"] = np.frombuffer(history, dtype=np.uint8)
             arrays[f"{place}.assignment"] = repetition.partition.assignment
-        with write_atomically(self.folder, _make_path(self.folder, numbers).name) as file:
-            np.savez(file, **arrays)
+        self._write(_make_path(self.folder, numbers), arrays)
+        _make_path(self.folder, numbers, "epoch").unlink(missing_ok=True)
+
+    def save_epoch(self, numbers: list[int], state: Arrays) -> None:
+        """Write the state of a group of repetitions after an epoch."""
+        if self.folder is None:
+            return
+        names = np.array(json.dumps(sorted(state)))
+        self._write(_make_path(self.folder, numbers, "epoch"), {"names": names, **state})
+
+    def load_epoch(self, numbers: list[int]) -> Arrays | None:
+        """Read the state after the last epoch. None as for `load`."""
+        return self._load(numbers, "epoch", _read_state)
 
     def load(self, numbers: list[int]) -> list[Repetition] | None:
         """Read a group. None if it is missing, damaged, or of another problem or recipe."""
-        if self.folder is None:
-            return None
-        path = _make_path(self.folder, numbers)
-        if not path.exists():
-            return None
-        with path.open("rb") as file:
-            try:
-                return self._read(file, len(numbers))
-            except _DAMAGED as error:
-                log.warning("%s is damaged and is learned again: %s", path, error)
-                return None
+        return self._load(numbers, "repetition", partial(_read_group, count=len(numbers)))
 
     def load_all(self, recipe: Recipe, before: int | None = None) -> list[Repetition]:
         """Read all repetitions, or all before number `before`. Raise if one is missing."""
@@ -90,21 +94,44 @@ class Checkpoint:
             done += group
         return done
 
-    def _read(self, file: IO[bytes], count: int) -> list[Repetition] | None:
-        group = []
-        with np.load(file, allow_pickle=False) as saved:
-            if "mark" not in saved or str(saved["mark"]) != self.mark:
+    def _write(self, path: Path, arrays: dict[str, Any]) -> None:
+        with write_atomically(path.parent, path.name) as file:
+            np.savez(file, mark=np.array(self.mark), **arrays)
+
+    def _load(
+        self, numbers: list[int], kind: str, read: Callable[[Mapping[str, Any]], Read]
+    ) -> Read | None:
+        if self.folder is None:
+            return None
+        path = _make_path(self.folder, numbers, kind)
+        if not path.exists():
+            return None
+        with path.open("rb") as file:
+            try:
+                with np.load(file, allow_pickle=False) as saved:
+                    known = "mark" in saved and str(saved["mark"]) == self.mark
+                    return read(saved) if known else None
+            except _DAMAGED as error:
+                log.warning("%s is damaged and is learned again: %s", path, error)
                 return None
-            fields: dict[str, Any] = {}
-            for place in range(count):
-                names = [n for n in Router._fields if place == 0 or n not in _TRUNK]
-                fields |= {name: saved[f"{place}.router.{name}"] for name in names}
-                fields["linear"] = int(fields["linear"])
-                router = Router(**fields)
-                history = json.loads(saved[f"{place}.history"].tobytes())
-                partition = Partition(router.buckets, saved[f"{place}.assignment"])
-                group.append(Repetition(router, partition, history))
-        return group
+
+
+def _read_group(saved: Mapping[str, Any], count: int) -> list[Repetition]:
+    group = []
+    fields: dict[str, Any] = {}
+    for place in range(count):
+        names = [n for n in Router._fields if place == 0 or n not in _TRUNK]
+        fields |= {name: saved[f"{place}.router.{name}"] for name in names}
+        fields["linear"] = int(fields["linear"])
+        router = Router(**fields)
+        history = json.loads(saved[f"{place}.history"].tobytes())
+        partition = Partition(router.buckets, saved[f"{place}.assignment"])
+        group.append(Repetition(router, partition, history))
+    return group
+
+
+def _read_state(saved: Mapping[str, Any]) -> Arrays:
+    return {name: saved[name] for name in json.loads(str(saved["names"]))}
 
 
 @contextmanager
@@ -136,5 +163,5 @@ def claim_checkpoint(folder: Path) -> Iterator[None]:
         yield
 
 
-def _make_path(folder: Path, numbers: list[int]) -> Path:
-    return folder / f"repetition-{numbers[0]:04d}.npz"
+def _make_path(folder: Path, numbers: list[int], kind: str = "repetition") -> Path:
+    return folder / f"{kind}-{numbers[0]:04d}.npz"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from irli.base.memory import release_pages
 from irli.base.recipe import Recipe
-from irli.engine.hashing import UniversalHash
+from irli.engine.hashing import UniversalHash, mix_numbers
 from irli.engine.top_k import SCORES
 from irli.learning.kmeans import kmeans, nearest_centroids
 from irli.learning.network import RouterNetwork
@@ -22,7 +22,8 @@ def make_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
     queries = problem.queries
     dim, sparse = queries.shape[1], not isinstance(queries, np.ndarray)
     network = RouterNetwork(dim, recipe.linear, recipe.hidden, recipe.buckets, heads, sparse)
-    network.standardize(problem.items if problem.items_are_queries else queries)
+    if recipe.standardize:
+        network.standardize(problem.items if problem.items_are_queries else queries)
     return network
 
 
@@ -36,7 +37,7 @@ def make_first_partition(
     count = len(items)
     if recipe.start == "hash":
         hashed = UniversalHash(recipe.buckets, seed=recipe.seed * 10_007 + number)
-        return Partition(recipe.buckets, hashed(np.arange(count))[:, None]), None
+        return Partition(recipe.buckets, hashed(mix_numbers(np.arange(count)))[:, None]), None
     if recipe.start == "one-per-item":
         return Partition(count, np.arange(count, dtype=np.int32)[:, None]), None
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
@@ -66,7 +67,7 @@ def _assign_nearest(vectors: NDArray[np.float32], centroids: Tensor, recipe: Rec
             points = torch.from_numpy(np.asarray(vectors[items[part]]))
             places, values = nearest_centroids(points, chosen, width)
             best[part, :width] = buckets[places.numpy()]
-            lead[part] = values[:, 0] - values[:, min(1, width - 1)]
+            lead[part] = (values[:, 0] - values[:, min(1, width - 1)]).numpy()
             release_pages(vectors)
         return best, lead
 

@@ -50,8 +50,9 @@ class RouterNetwork(nn.Module):
     H heads on one trunk are the routers of H repetitions that learn together. In the paper, each
     repetition has its own network with one head.
 
-    Queries are scaled to unit length on average, and dense queries are also centred. So one
-    learning rate suits pixels as well as unit vectors. `to_routers` folds this into the weights.
+    After `standardize`, queries are scaled to unit length on average, and dense queries are also
+    centred. So one learning rate suits pixels as well as unit vectors. `to_routers` folds this into
+    the weights.
     """
 
     centre: Tensor
@@ -71,6 +72,7 @@ class RouterNetwork(nn.Module):
         self.hidden = Bagged(dim, hidden) if sparse else nn.Linear(dim, hidden)
         self.out = nn.Linear(linear + hidden, heads * buckets)
         self.heads, self.buckets = heads, buckets
+        self.gain = 1.0  # of the inputs of the ReLU part
         self.register_buffer("centre", torch.zeros(dim if not sparse else 0))
         self.register_buffer("scale", torch.ones(()))
 
@@ -88,8 +90,7 @@ class RouterNetwork(nn.Module):
         if isinstance(queries, Bag):
             return torch.relu(self.hidden(queries._replace(values=queries.values / self.scale)))
         x = (queries - self.centre) / self.scale
-        # The ReLU part needs coordinates of unit variance, or it learns too slowly.
-        features = torch.relu(self.hidden(x * x.shape[1] ** 0.5))
+        features = torch.relu(self.hidden(x * self.gain))
         if self.linear is not None:
             features = torch.cat([self.linear(x), features], dim=1)
         return features
@@ -111,6 +112,8 @@ class RouterNetwork(nn.Module):
         self.centre.copy_(torch.from_numpy(centre))
         square = sum(float(np.square(block - centre).sum()) for block in blocks)
         self.scale.fill_((square / len(rows)) ** 0.5 or 1.0)
+        # The ReLU part needs coordinates of unit variance, or it learns too slowly.
+        self.gain = rows.shape[1] ** 0.5
 
     @torch.no_grad()
     def warm_start(
@@ -154,7 +157,7 @@ class RouterNetwork(nn.Module):
         if isinstance(self.hidden, Bagged):
             self.hidden.table.weight.copy_(project)
         else:
-            self.hidden.weight.copy_(project.T / self.hidden.in_features**0.5)
+            self.hidden.weight.copy_(project.T / self.gain)
         self.hidden.bias.copy_(shift)
         self.out.weight.copy_(torch.from_numpy(np.concatenate([r.coarse.T for r in routers])))
         self.out.bias.copy_(torch.from_numpy(np.concatenate([r.bias for r in routers])))
@@ -167,7 +170,7 @@ class RouterNetwork(nn.Module):
             project, shift = self.hidden.table.weight / self.scale, self.hidden.bias.detach()
         else:
             weights = [] if self.linear is None else [self.linear.weight]
-            weights.append(self.hidden.weight * self.hidden.in_features**0.5)
+            weights.append(self.hidden.weight * self.gain)
             weight = torch.cat(weights) / self.scale
             linear = 0 if self.linear is None else self.linear.out_features
             zeros = torch.zeros(linear, device=weight.device)
@@ -200,8 +203,9 @@ def sigmoid_bce_loss(logits: Tensor, pairs: Pairs) -> Tensor:
 
 def softmax_bce_loss(logits: Tensor, pairs: Pairs) -> Tensor:
     """Binary cross-entropy over "the bucket holds a relevant item", softmax (the paper's text)."""
-    probability = torch.softmax(logits, dim=1).clamp(1e-7, 1 - 1e-7)
-    return nn.functional.binary_cross_entropy(probability, _make_targets(logits, pairs))
+    log_probability = torch.log_softmax(logits, dim=1)  # no bucket is so unlikely that none learns
+    log_other = torch.log1p(-log_probability.exp().clamp(max=1 - 1e-7))
+    return -torch.lerp(log_other, log_probability, _make_targets(logits, pairs)).mean()
 
 
 LOSS = {
@@ -209,6 +213,19 @@ LOSS = {
     "sigmoid-bce": sigmoid_bce_loss,
     "softmax-bce": softmax_bce_loss,
 }
+
+
+def log_scores(logits: Tensor, loss: str) -> Tensor:
+    """Return log f(x) (n, B), of the f that the loss trains: a sigmoid or a softmax of the logits.
+
+    Examples
+    --------
+    >>> log_scores(torch.zeros(1, 4), "sigmoid-bce").exp()
+    tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
+    """
+    if loss == "sigmoid-bce":
+        return nn.functional.logsigmoid(logits)
+    return torch.log_softmax(logits, dim=1)
 
 
 def _gather_pair_logits(logits: Tensor, pairs: Pairs) -> Tensor:

@@ -36,8 +36,8 @@ class LearnOptions:
     device : str
         The device of torch, such as "cpu" or "cuda".
     checkpoint : path, optional
-        A folder for finished repetitions. A second call resumes from it. Two builds cannot use one
-        folder at the same time.
+        A folder for finished repetitions, and the last finished epoch of the others. A second call
+        resumes from it, and learns the same. Two builds cannot use one folder at the same time.
 
     Examples
     --------

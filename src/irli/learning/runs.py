@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 
 from irli.base.progress import track
 from irli.base.recipe import Recipe
-from irli.base.types import StrPath
+from irli.base.types import Arrays, StrPath
 from irli.errors import InvalidParameter
 from irli.learning.checkpoint import Checkpoint, open_checkpoint
 from irli.learning.options import LearnOptions
@@ -51,6 +53,7 @@ def learn(
                         start=None if start is None else [start[n] for n in numbers],
                         device=options.device,
                         progress=options.progress,
+                        **_resume(checkpoint, numbers),
                     )
                     checkpoint.save(numbers, group)
                 done += group
@@ -72,8 +75,30 @@ def learn_group(
         return
     earlier = checkpoint.load_all(recipe, before=numbers[0]) if recipe.boost else []
     with _limit_torch_threads(options.thread_count):
-        group = learn_repetitions(problem, recipe, numbers, earlier, device=options.device)
+        group = learn_repetitions(
+            problem,
+            recipe,
+            numbers,
+            earlier,
+            device=options.device,
+            **_resume(checkpoint, numbers),
+        )
     checkpoint.save(numbers, group)
+
+
+class _Resume(TypedDict):
+    saved: Arrays | None
+    save: Callable[[Arrays], None] | None
+
+
+def _resume(checkpoint: Checkpoint, numbers: list[int]) -> _Resume:
+    """Return the last epoch of a group that the checkpoint has, and where the next ones go."""
+    if checkpoint.folder is None:
+        return {"saved": None, "save": None}
+    return {
+        "saved": checkpoint.load_epoch(numbers),
+        "save": partial(checkpoint.save_epoch, numbers),
+    }
 
 
 def _check_workers(workers: int, recipe: Recipe) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,17 @@ from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
+from irli.base.types import Arrays
 from irli.engine.router import Router
-from irli.learning.affinity import Affinity
+from irli.learning.affinity import Affinity, SummedAffinity
 from irli.learning.batches import Batch, Inputs, with_noise
 from irli.learning.initial import limit_load, make_first_partition, make_network
-from irli.learning.network import LOSS, Bagged, Pairs
+from irli.learning.network import LOSS, Bagged, Pairs, log_scores
 from irli.learning.partition import Partition, assign_bounded, assign_least_loaded
 from irli.learning.problem import Problem
 from irli.learning.repetition import History, Repetition
 from irli.learning.sizes import count_drawn
+from irli.learning.state import pack_state, read_heads, unpack_state
 from irli.learning.validation import Validation
 
 log = get_logger(__name__)
@@ -31,6 +33,7 @@ _WARM_UP = 0.05  # share of the steps in which the learning rate rises
 _LAST_RATE = 0.05  # the final learning rate, relative to the largest
 _SPARSE_RATE = 25.0  # the most by which the learning rate of rare features is raised
 _USUAL_FEATURE = 27  # the rate is not raised for features that at least one in 27 rows has
+_ORDER = 0x0D  # random stream of the order in which items choose a bucket
 _SAMPLE = 4096  # queries that choose the temperature, and the scales of the final routers
 
 
@@ -43,6 +46,8 @@ def learn_repetitions(
     start: list[Repetition] | None = None,
     device: str = "cpu",
     progress: Progress = False,
+    saved: Arrays | None = None,
+    save: Callable[[Arrays], None] | None = None,
 ) -> list[Repetition]:
     """Learn the repetitions `numbers`: the body of the outer loop of Algorithm 1.
 
@@ -50,24 +55,26 @@ def learn_repetitions(
     not followed by a re-partition, so each router was trained last on the partition that is
     returned with it.
 
-    With `start`, learning continues from these repetitions instead of starting from scratch.
+    With `start`, learning continues from these repetitions instead of starting from scratch. With
+    `saved`, it goes on after the epoch whose state this is. `save` is called with the state after
+    each epoch but the last.
     """
     what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed * 10_007 + numbers[0])
-        learner = Learner(problem, recipe, numbers, earlier, device, start)
+        learner = Learner(problem, recipe, numbers, earlier, device, start, saved)
         for epoch in track(range(1, recipe.epochs + 1), progress, what):
+            if epoch <= learner.epoch:
+                continue
             loss = learner.train_epoch()
             last = epoch == recipe.epochs
-            if epoch % recipe.repartition_every and not last:
-                continue
-            learner.measure(epoch, loss)
-            for head in learner.heads:
-                moved, kept = 0.0, True
-                if head.moving and not last:
-                    moved, kept = learner.repartition(head)
-                    head.moving = kept and moved >= recipe.stop_moved
-                head.record(moved, kept)
+            if last or epoch % recipe.repartition_every == 0:
+                last = last or learner.has_converged()
+                learner.end_round(epoch, loss, last)
+            if last:
+                break
+            if save is not None:
+                save(pack_state(learner, epoch))
         return learner.export()
 
 
@@ -77,16 +84,17 @@ class Head:
 
     number: int  # the number of the repetition
     place: int  # the number of the head in the network
-    rng: np.random.Generator
     partition: Partition
     moving: bool  # whether there are more re-partitions
     log_probabilities: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    log_scores: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     round: dict[str, Any] = field(default_factory=dict)
     history: History = field(default_factory=list)
 
-    def record(self, moved: float, kept: bool) -> None:
+    def record(self, affinity_after: float, moved: float, kept: bool) -> None:
         """Add the finished round to the history."""
-        self.history.append({**self.round, "moved": moved, "kept": kept})
+        ended = {"affinity_after": affinity_after, "moved": moved, "kept": kept}
+        self.history.append(self.round | ended)
         log.info(
             "repetition %d, epoch %d: loss %.4f, recall %.4f, moved %.4f%s",
             self.number + 1,
@@ -109,6 +117,7 @@ class Learner:
         earlier: list[Repetition],
         device: str,
         start: list[Repetition] | None = None,
+        saved: Arrays | None = None,
     ) -> None:
         self.problem = problem
         self.recipe = recipe
@@ -122,28 +131,37 @@ class Learner:
         self.network = make_network(problem, recipe, len(numbers))
         self.rng = np.random.default_rng([recipe.seed, numbers[0]])
         self.heads: list[Head] = []
-        if start is not None:
+        if saved is not None:
+            self._restore(numbers, saved)
+        elif start is not None:
             self._resume(numbers, start)
         else:
             for place, number in enumerate(numbers):
                 self._begin(place, number)
         self._make_optimizers()
+        self.epoch = 0 if saved is None else unpack_state(self, saved)  # the last finished one
+
+    def _restore(self, numbers: Sequence[int], saved: Arrays) -> None:
+        """Go on with the repetitions of a checkpoint."""
+        self.network.to(self.device)
+        heads = read_heads(saved, self.network.buckets)
+        for place, (number, head) in enumerate(zip(numbers, heads, strict=True)):
+            self.heads.append(Head(number, place, **head))
 
     def _resume(self, numbers: Sequence[int], start: list[Repetition]) -> None:
         """Start from routers and partitions that were learned before."""
         self.network.load_routers([repetition.router for repetition in start])
         self.network.to(self.device)
         for place, (number, repetition) in enumerate(zip(numbers, start, strict=True)):
-            rng = np.random.default_rng([self.recipe.seed, number])
             moving = self.recipe.start != "one-per-item"
-            self.heads.append(Head(number, place, rng, repetition.partition, moving))
+            self.heads.append(Head(number, place, repetition.partition, moving))
 
     def _begin(self, place: int, number: int) -> None:
         """Add a repetition with its first partition, and start its router from the centroids."""
         recipe = self.recipe
         rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
         partition, centroids = make_first_partition(self.problem.items, recipe, number, rng)
-        head = Head(number, place, rng, partition, moving=recipe.start != "one-per-item")
+        head = Head(number, place, partition, moving=recipe.start != "one-per-item")
         self.heads.append(head)
         if recipe.router == "warm" and centroids is not None:
             rows = rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
@@ -160,12 +178,13 @@ class Learner:
     def _make_optimizers(self) -> None:
         """Make the optimizers and their schedules. Sparse features have their own optimizer."""
         recipe, layer = self.recipe, self.network.hidden
+        plain = recipe.schedule == "constant"
         sparse = [layer.table.weight] if isinstance(layer, Bagged) else []
         dense = [p for p in self.network.parameters() if all(p is not q for q in sparse)]
         rate = recipe.learning_rate
         self.optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
         if sparse:
-            faster = _raise_sparse_rate(self.problem.queries)
+            faster = 1.0 if plain else _raise_sparse_rate(self.problem.queries)
             self.optimizers.append(torch.optim.SparseAdam(sparse, lr=faster * rate))
         steps = recipe.epochs * -(-count_drawn(len(self.queries), self.recipe) // recipe.batch_size)
         self.schedules = [
@@ -177,7 +196,7 @@ class Learner:
                 cycle_momentum=False,
                 final_div_factor=1 / _LAST_RATE,
             )
-            for optimizer in self.optimizers
+            for optimizer in ([] if plain else self.optimizers)
         ]
 
     def train_epoch(self) -> float:
@@ -191,8 +210,9 @@ class Learner:
             for optimizer in self.optimizers:
                 optimizer.zero_grad()
             torch.autograd.backward(loss)
-            for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+            for optimizer in self.optimizers:
                 optimizer.step()
+            for schedule in self.schedules:
                 schedule.step()
             losses.append(loss.item())
         return float(np.mean(losses))
@@ -229,6 +249,21 @@ class Learner:
 
     # --- re-partitioning -----------------------------------------------------------------------
 
+    def has_converged(self) -> bool:
+        """Whether training may end: it went on after the last re-partition of every head."""
+        return self.recipe.until_converged and not any(head.moving for head in self.heads)
+
+    def end_round(self, epoch: int, loss: float, last: bool) -> None:
+        """Measure all heads, and re-partition those that still move unless it is the last round."""
+        self.measure(epoch, loss)
+        for head in self.heads:
+            moved, kept = 0.0, True
+            if head.moving and not last:
+                moved, kept = self.repartition(head)
+                head.moving = kept and moved > 0 and moved >= self.recipe.stop_moved
+            after = self.validation.affinity(head.log_scores, head.partition)
+            head.record(affinity_after=after, moved=moved, kept=kept)
+
     def repartition(self, head: Head) -> tuple[float, bool]:
         """Move the items to the buckets of highest affinity.
 
@@ -253,9 +288,14 @@ class Learner:
         return self.validation.not_worse(head.log_probabilities, new, head.partition)
 
     def _score_affinity(self, head: Head) -> Affinity:
-        points = Inputs(*self.problem.scored_points())
-        both = self.problem.items_are_queries
-        return Affinity(self.network, head.place, points, self.wanted_by, self.recipe, both)
+        recipe, both = self.recipe, self.problem.items_are_queries
+        points, wanted_by = Inputs(*self.problem.scored_points()), self.wanted_by
+        if recipe.affinity == "item" and both:  # queries do not count, however many there are
+            points, wanted_by = Inputs(self.problem.items), wanted_by[:, : len(self.problem.items)]
+        scored = self.network, head.place, points, wanted_by
+        if recipe.exact_affinity and recipe.affinity == "queries":
+            return SummedAffinity(*scored, recipe.loss, both)
+        return Affinity(*scored, recipe, both)
 
     def _assign(
         self, head: Head, rank: Affinity, first: NDArray[np.int32] | None = None
@@ -264,7 +304,9 @@ class Learner:
         recipe, count = self.recipe, len(self.problem.items)
         buckets, most = head.partition.buckets, limit_load(count, recipe)
         if recipe.repartition == "least-loaded":
-            chosen = assign_least_loaded(rank, count, buckets, recipe.choices, head.rng)
+            # The same order each time: an item moves because of what was learned, not by chance.
+            rng = np.random.default_rng([recipe.seed, head.number, _ORDER])
+            chosen = assign_least_loaded(rank, count, buckets, recipe.choices, rng)
             return Partition(buckets, chosen[:, None])
         loads = np.zeros(buckets, dtype=np.int64)
         if first is None:
@@ -288,6 +330,7 @@ class Learner:
             with torch.no_grad():
                 logits = self.network.score(batch, head.place)
             head.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
+            head.log_scores = log_scores(logits, self.recipe.loss).cpu().numpy()
             summary = load_summary(head.partition.loads())
             measured = head.log_probabilities, head.partition
             head.round = {
@@ -295,7 +338,7 @@ class Learner:
                 "epoch": epoch,
                 "loss": loss,
                 "recall": self.validation.recall_at_probes(*measured),
-                "affinity": self.validation.affinity(*measured),
+                "affinity": self.validation.affinity(head.log_scores, head.partition),
                 "load_std": summary["std"],
                 "load_max_over_mean": summary["max_over_mean"],
             }

@@ -36,9 +36,12 @@ class Validation:
         best = self._score_best_buckets(log_probabilities, partition)
         return float((best >= cut[:, None])[self.wanted].mean())
 
-    def affinity(self, log_probabilities: NDArray[np.float32], partition: Partition) -> float:
-        """Return the mean probability of the buckets of relevant items. It grows (Theorem 1)."""
-        best = self._score_best_buckets(log_probabilities, partition)
+    def affinity(self, log_scores: NDArray[np.float32], partition: Partition) -> float:
+        """Return the mean affinity of relevant items, f(x) of their buckets. It grows (Theorem 1).
+
+        `log_scores` (v, B) are the logarithms of f for the held-out queries.
+        """
+        best = self._score_best_buckets(log_scores, partition)
         return float(np.exp(best[self.wanted]).mean())
 
     def not_worse(
