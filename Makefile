@@ -6,7 +6,8 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors wheels clean
-.PHONY: test-native test-arm sanitize sanitized need-clang fuzz fuzz-folders coverage
+.PHONY: paper paper-glove
+.PHONY: annif test-annif bench-annif test-native test-arm sanitize sanitized need-clang fuzz fuzz-folders coverage
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +67,23 @@ peers: .venv-peers/.installed  ## make .venv-peers with the libraries that label
 bench-labels: setup peers  ## compare labels with Omikuji, PECOS and napkinXC
 	$(BIN)/python benchmarks/labels.py compare
 
+annif: .venv-annif/.installed  ## make .venv-annif with Annif and its Omikuji backend
+
+# annif.txt says why an environment of its own, and why llama-index-core.
+.venv-annif/.installed: benchmarks/annif.txt
+	@test -x .venv-annif/bin/python || $(PYTHON) -m venv .venv-annif
+	@echo "Installing Annif into .venv-annif ..."
+	@.venv-annif/bin/python -m pip install --quiet -r benchmarks/annif.txt
+	@.venv-annif/bin/python -m pip install --quiet --no-deps llama-index-core==0.14.25
+	@ln -sfn "$$(.venv-annif/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/llama_index/core/_static/nltk_cache" .venv-annif/nltk_data
+	@touch $@
+
+test-annif: setup annif  ## test the backend for Annif with the real Annif
+	PYTHONPATH=src .venv-annif/bin/python -m pytest tests/integrations
+
+bench-annif: setup annif  ## compare the backends of Annif: irli, Omikuji, TF-IDF
+	$(BIN)/python benchmarks/labels.py annif
+
 vector-peers: .venv-vector-peers/.installed  ## make .venv-vector-peers with the libraries that vectors are compared with
 
 .venv-vector-peers/.installed: benchmarks/vector-peers.txt
@@ -76,6 +94,12 @@ vector-peers: .venv-vector-peers/.installed  ## make .venv-vector-peers with the
 
 bench-vectors: setup vector-peers  ## compare the speed of vector search with FAISS, ScaNN, LoRANN and others
 	$(BIN)/python benchmarks/vectors.py compare
+
+paper: setup  ## measure the paper's claims, table by table, at the small scale: about an hour on 2 cores
+	$(BIN)/python benchmarks/paper.py all
+
+paper-glove: setup  ## the paper's recipe with R = 32 on 100,000 GloVe vectors; hours, and resumes where it was stopped
+	$(BIN)/python benchmarks/paper.py glove
 
 wheels: .venv-wheels/.installed  ## build wheel and sdist into dist/, audit them, try them where no compiler is
 	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" .venv-wheels/bin/python .github/scripts/make_wheels.py $(PYTHONS)

@@ -293,7 +293,7 @@ def _ranking(x: float, y: float) -> list[str]:
 
 
 ROOMS = (
-    ("cli", "commands and what they print"),
+    ("cli | integrations", "commands; a backend for Annif"),
     ("cluster", "shards on many machines (Ray)"),
     ("vectors | labels", "the two kinds of index"),
     ("learning", "Algorithm 1 (torch)"),

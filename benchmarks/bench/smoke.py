@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def write_files(folder: Path) -> Path:
         _write_vectors(folder / name, "angular" if "angular" in name else "euclidean")
     for name in NAMES:
         _write_labels(*name_files(folder, name))
+    _write_titles(folder)
     return folder
 
 
@@ -94,3 +96,18 @@ def _write_labels(train: Path, test: Path) -> None:
         np.put_along_axis(features, wanted * 7 % FEATURES, 1.0, axis=1)
         np.put_along_axis(features, rng.integers(FEATURES, size=(count, 3)), 0.5, axis=1)
         write_rows(path, sp.csr_array(features), sp.csr_array(labels))
+
+
+def _write_titles(folder: Path) -> None:
+    """Write titles whose words tell their subjects."""
+    rng = np.random.default_rng(0)
+    subjects = [f"p{number}\tsubject {number}" for number in range(LABELS)]
+    files = {"labels": subjects}
+    for part, count in (("train", ROWS), ("test", TEST_ROWS)):
+        drawn = [np.unique(rng.integers(LABELS, size=2)) for _ in range(count)]
+        titles = [" and ".join(f"word{number}" for number in each) for each in drawn]
+        numbers = [" ".join(map(str, each)) for each in drawn]
+        files[part] = [f"{title}\t{labels}" for title, labels in zip(titles, numbers, strict=True)]
+    for part, lines in files.items():
+        with gzip.open(folder / f"finna-en-{part}.tsv.gz", "wt", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))

@@ -56,7 +56,8 @@ def _indexes() -> Iterator[tuple[str, Any]]:
     counts = ["one", "two", "three", "four"]
     texts = [f"{a} {b}" for a in counts for b in counts for _ in range(3)]
     named = [text.split() for text in texts]
-    yield "labels", irli.LabelIndex(irli.recipe("labels", epochs=1)).fit_text(texts, named)
+    index = irli.LabelIndex(irli.recipe("labels", epochs=1))
+    yield "labels", index.fit_text(texts, named, titles={"one": "1"})
     carried = np.arange(600) % 20
     rows = np.eye(20)[carried] + 0.1 * rng.random((600, 20))
     buckets = irli.recipe("labels", epochs=1, buckets=5, repetitions=2)
@@ -110,6 +111,7 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
         ("weights", ("weights",)),
         ("trained", ("rows",)),
         ("names", ("name_bytes",)),
+        ("titles", ("title_bytes",)),
         ("words", ("word_bytes",)),
         ("id_bytes", ("id_bytes",)),
     ):

@@ -10,7 +10,7 @@ import irli
 
 PAGE = DOCS / "reference" / "recipe.md"
 FIELDS = [field.name for field in dataclasses.fields(irli.Recipe)]
-NAMED = ("default", "paper", "labels", "paper-labels")
+NAMED = ("default", "paper", "paper-deep", "labels", "paper-labels")
 
 
 def test_every_setting_is_explained() -> None:

@@ -14,7 +14,7 @@ import irli
 
 TESTS = Path(__file__).parents[1]
 SOURCE = Path(irli.__file__).parent
-ROOMS = ("base", "cli", "cluster", "engine", "labels", "learning", "vectors")
+ROOMS = ("base", "cli", "cluster", "engine", "integrations", "labels", "learning", "vectors")
 MODULES = sorted(SOURCE.rglob("*.py"))
 MOST_BESIDE = 6
 # Tests that belong to no room: of files beside the code, and what tests read.
@@ -30,6 +30,7 @@ BELOW = {
     "vectors": {"base", "engine", "learning"},
     "labels": {"base", "engine", "learning"},
     "cluster": {"base", "engine", "learning", "vectors", "labels"},
+    "integrations": {"base", "labels"},
     "cli": {"base", "engine", "learning", "vectors", "labels", "cluster"},
 }
 
@@ -54,7 +55,7 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-def test_there_are_seven_rooms_and_few_modules_beside_them() -> None:
+def test_there_are_eight_rooms_and_few_modules_beside_them() -> None:
     folders = {path.parent for path in MODULES} - {SOURCE}
     assert sorted(folder.relative_to(SOURCE).as_posix() for folder in folders) == sorted(ROOMS)
     beside = [path.name for path in SOURCE.glob("*.py") if path.name != "__init__.py"]
@@ -86,7 +87,9 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name: paths for name, paths in twice.items() if name not in TWINS} == {}
 
 
-@pytest.mark.parametrize(("package", "room"), [("torch", "learning"), ("ray", "cluster")])
+@pytest.mark.parametrize(
+    ("package", "room"), [("torch", "learning"), ("ray", "cluster"), ("annif", "integrations")]
+)
 def test_a_heavy_package_has_one_room(package: str, room: str) -> None:
     users = {
         path.relative_to(SOURCE).parts[0]

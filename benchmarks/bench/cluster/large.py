@@ -15,6 +15,7 @@ from bench.commands import Options, make_recipe
 from bench.common import report_table, say
 from bench.smoke import CODES
 from irli.base.metrics import recall
+from irli.base.vector_files import read_vectors
 from irli.cluster import ShardedIndex
 from irli.cluster.costs import make_skewed
 
@@ -60,7 +61,7 @@ def large(options: Options) -> None:
     truth = index.search(queries, 10, exact=True).ids
     rows = _measure_irli(index, queries, truth)
     index.close()
-    rows += _measure_faiss(items, queries, truth, rounds=1 if options.smoke else 25)
+    rows += measure_faiss(items, queries, truth, rounds=1 if options.smoke else 25)
     head = ["index", "m / nprobe", "recall10@10", "ms a query", "codes read", "exact distances"]
     path = Path(options.results) / "cluster" / f"large-{options.items}.json"
     report_table(path, head, rows, build_seconds=seconds, worker_bytes=watch.peak)
@@ -85,11 +86,15 @@ def _measure_irli(index: ShardedIndex, queries: np.ndarray, truth: np.ndarray) -
     return rows
 
 
-def _measure_faiss(
-    path: Path, queries: np.ndarray, truth: np.ndarray, rounds: int
+def measure_faiss(
+    path: Path,
+    queries: np.ndarray,
+    truth: np.ndarray,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[list[Any]]:
     """Measure FAISS IVF-PQ without refinement, its codes learned in so many rounds of k-means."""
-    items = np.load(path, mmap_mode="r")
+    items = read_vectors(path)
     dim, rows = items.shape[1], []
     lists = 1 << int(np.log2(4 * np.sqrt(len(items))))
     sample = items[np.sort(np.random.default_rng(0).permutation(len(items))[: 64 * lists])]
@@ -102,9 +107,9 @@ def _measure_faiss(
             index.add(np.ascontiguousarray(items[start : start + BLOCK]))
         for probes in LIST_PROBES:
             index.nprobe = probes
-            started = time.perf_counter()
+            started = clock()
             found = index.search(queries, 10)[1]
-            each = (time.perf_counter() - started) / len(queries)
+            each = (clock() - started) / len(queries)
             share = recall(found, truth, 10)
             read = f"{len(items) * probes / lists:.0f}"
             rows.append([f"FAISS PQ{codes}", probes, f"{share:.4f}", f"{1e3 * each:.3f}", read, 0])

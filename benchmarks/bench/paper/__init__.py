@@ -1,1 +1,1 @@
-"""The paper's own recipe, scaled down: rounds of learning, loads of the buckets, votes."""
+"""The paper, part by part: its experiments at a small scale, and the page that collects them."""

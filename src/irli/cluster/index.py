@@ -20,6 +20,7 @@ from irli.base.checks import as_queries, as_vectors, check_bool, check_float, ch
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.ids import (
+    Allowed,
     Deny,
     TextIds,
     are_strings,
@@ -324,7 +325,9 @@ class ShardedIndex(Configured):
         if isinstance(filter, Deny) and self._names is None:
             return [Deny(part) for part in self._split_one(filter.ids)]
         mask = filter
-        if self._names is not None and (allowed := self._names.allowed(filter)) is not None:
+        if isinstance(filter, Allowed):
+            mask = filter.mask
+        elif self._names is not None and (allowed := self._names.allowed(filter)) is not None:
             mask = allowed.mask
         elif isinstance(filter, list | tuple):
             mask = np.asarray(filter)

@@ -1,0 +1,501 @@
+"""Recall10@10 against candidates: IRLI beside every baseline of the paper (its Figure 4).
+
+A candidate is an item whose exact distance is computed. Candidates say nothing about the router,
+which costs more the fewer they are. So its multiplications are reported beside them, as dot
+products of the dimension of the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import irli
+from bench.commands import Options, find_file, make_recipe
+from bench.common import count_cores, format_table
+from bench.paper.baselines.methods import (
+    BUILDS,
+    NEURAL,
+    Planned,
+    measure_baseline,
+    name_tag,
+    tune_baseline,
+)
+from bench.paper.baselines.partition import Asked, ask, measure_recall
+from bench.paper.part import (
+    VERDICTS,
+    Cells,
+    Claim,
+    format_interval,
+    name_result,
+    open_cells,
+    write_part,
+)
+from bench.vectors.curves import K, Point, cost_at, front
+from bench.vectors.data import FILES, normalize
+from irli.base.vector_files import read_vectors
+
+Curves = dict[str, list[list[Point]]]  # a curve for each seed
+
+RECALLS = (0.80, 0.90, 0.95)
+AT = 0.90  # the recall of the claim
+OURS = PAPER, DEFAULT, CODES = "IRLI, paper", "IRLI, default", "IRLI, default with codes"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is measured at a scale."""
+
+    file: str
+    items: int | None  # None: all of them
+    held: int  # queries to tune on
+    asked: int  # reported queries
+    bins: int  # of baselines with one level
+    epochs: int  # of networks
+    hidden: tuple[int, ...]  # widths to try
+    paper: dict[str, Any]  # changes of the paper's recipe
+    tried: tuple[dict[str, Any], ...]  # more of them, of which the best is taken
+    few: int  # repetitions with which they are tried
+
+
+# Fewer items make fewer steps in an epoch, so that a higher rate than the paper's is tried.
+SIZES = {
+    "small": Size(
+        file=FILES["glove"],
+        items=20_000,
+        held=500,
+        asked=1000,
+        bins=256,
+        epochs=12,
+        hidden=(256, 512),
+        paper={"repetitions": 16, "buckets": 512, "hidden": 128},
+        tried=(
+            {"choices": 10, "learning_rate": 0.001},
+            {"choices": 10, "learning_rate": 0.01},
+            {"choices": 25, "learning_rate": 0.01},
+        ),
+        few=2,
+    ),
+    "full": Size(
+        file="glove-100-angular.hdf5",
+        items=None,
+        held=1000,
+        asked=9000,
+        bins=256,
+        epochs=20,
+        hidden=(256, 512),
+        paper={},
+        tried=(),
+        few=0,
+    ),
+}
+SMOKE = Size(FILES["glove"], None, 30, 60, 8, 1, (16,), {}, ({"choices": 5}, {"choices": 10}), 1)
+
+_PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_VOTES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+_THRESHOLDS = tuple(float(cut) for cut in np.geomspace(1e-5, 0.2, 18))
+_CODED = (20, 30, 40, 60, 80, 120, 200, 400)
+_TUNED = ", tuned"  # ends the name of a cell
+_POOR = 0.5  # recalls below this are not drawn
+
+
+def candidates(options: Options) -> None:
+    """Measure all methods, draw the figure and answer the claims."""
+    size = SMOKE if options.smoke else SIZES[options.scale]
+    seeds = list(range(1 if options.smoke else options.seeds))
+    compare(options, "candidates", size, seeds)
+
+
+def compare(
+    options: Options,
+    part: str,
+    size: Size,
+    seeds: list[int],
+    answer: Callable[[Curves], list[Claim]] = lambda curves: [],
+) -> None:
+    """Measure all methods, draw the figure and answer the claims, those of `answer` first."""
+    data, asked = read_data(options, size)
+    ours = ("paper", "tried", "few")  # their cells are named by them
+    settings = {key: value for key, value in asdict(size).items() if key not in ours}
+    cells = open_cells(options, part, **settings)
+    tried = try_settings(options, part, cells, data, size)
+    best = min(tried, key=lambda trial: trial.cost, default=Trial({}, []))
+    recipe = make_recipe(options, "paper", **{**size.paper, **best.changes})
+    curves = measure_ours(options, part, cells, data, asked, recipe, seeds)
+    curves |= measure_baselines(cells, data, asked, seeds)
+    count, dim = data.items.shape
+    draw(curves, count, dim, name_result(options, part, ".png"))
+    lines = [
+        *_describe(data, recipe, len(seeds)),
+        "",
+        *tabulate(curves, dim),
+        "",
+        "What was chosen of the baselines on the held-out queries:",
+        "",
+        *_tabulate_settings(cells),
+    ]
+    if tried:
+        lines += [
+            "",
+            f"The paper's recipe with {size.few} repetitions: candidates by votes on the held-out "
+            "queries. The best at .90 was taken.",
+            "",
+            *_tabulate_trials(tried),
+        ]
+    command = f"benchmarks/paper.py {part}"
+    write_part(options, part, lines, [*answer(curves), *answer_claims(curves, command)])
+
+
+def read_data(options: Options, size: Size) -> tuple[Planned, Asked]:
+    """Return the items with the queries to tune on, and the reported queries."""
+    path = find_file(options.data, size.file)
+    base = np.array(read_vectors(path, key="train"))
+    tests = normalize(np.array(read_vectors(path, key="test")))
+    rng = np.random.default_rng(0)
+    items = normalize(base[np.sort(rng.permutation(len(base))[: size.items])])
+    order = rng.permutation(len(tests))
+    held, reported = np.split(order[: size.held + size.asked], [size.held])
+    data = Planned(items, ask(items, tests[held]), size.bins, size.epochs, size.hidden)
+    return data, ask(items, tests[reported])
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+def measure_baselines(cells: Cells, data: Planned, asked: Asked, seeds: list[int]) -> Curves:
+    """Tune each baseline on the held-out queries, and draw its curve for each seed."""
+    curves: Curves = {}
+    for method in BUILDS:
+        for levels in (1, 2):
+            name = f"{method}, {name_tag(data, method, levels)}"
+            tuned = cells.measure(
+                f"{name}{_TUNED}",
+                lambda method=method, levels=levels: tune_baseline(data, method, levels),
+            )
+            curves[name] = [
+                cells.measure(
+                    f"{name}, seed {seed}",
+                    lambda method=method, levels=levels, tuned=tuned, seed=seed: measure_baseline(
+                        data, asked, method, levels, tuned, seed
+                    ),
+                )
+                for seed in seeds
+            ]
+    return curves
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Changes of the paper's recipe, and its curve on the held-out queries."""
+
+    changes: dict[str, Any]
+    points: list[Point]
+
+    @property
+    def cost(self) -> float:
+        """The candidates at the recall of the claim."""
+        found = cost_at(self.points, AT, "candidates")
+        return found if math.isfinite(found) else math.inf
+
+
+def try_settings(
+    options: Options, part: str, cells: Cells, data: Planned, size: Size
+) -> list[Trial]:
+    """Learn the paper's recipe with few repetitions and each of the changes."""
+    trials = []
+    for changes in size.tried:
+        every = {**size.paper, **changes, "repetitions": size.few}
+        recipe = make_recipe(options, "paper", **every)
+
+        def measure(recipe: Any = recipe) -> list[Point]:
+            index = learn(options, part, data, recipe)
+            sweeps = list_sweeps(PAPER, index.recipe, len(data.items))
+            return draw_index(index, data.held, data.held, sweeps)
+
+        trials.append(Trial(changes, cells.measure(f"trial, {_name(every)}", measure)))
+    return trials
+
+
+def measure_ours(
+    options: Options,
+    part: str,
+    cells: Cells,
+    data: Planned,
+    asked: Asked,
+    paper: Any,
+    seeds: list[int],
+) -> Curves:
+    """Draw the curves of the paper's recipe by votes, and of the default one."""
+    coded = {"pieces": 8} if options.smoke else {}  # so few items have no codes by default
+    recipes = {
+        f"paper {_describe_recipe(paper)}": (paper, (PAPER,)),
+        "default": (make_recipe(options, "default", **coded), (DEFAULT, CODES)),
+    }
+    curves: Curves = {name: [] for name in OURS}
+    for key, (recipe, names) in recipes.items():
+        for seed in seeds:
+            seeded = dataclasses.replace(recipe, seed=seed)
+
+            def measure(
+                recipe: Any = seeded, names: tuple[str, ...] = names
+            ) -> dict[str, list[Point]]:
+                index = learn(options, part, data, recipe)
+                sweeps = {name: list_sweeps(name, index.recipe, len(data.items)) for name in names}
+                return {name: draw_index(index, data.held, asked, sweeps[name]) for name in names}
+
+            found = cells.measure(f"IRLI, {key}, seed {seed}", measure)
+            for name in names:
+                curves[name].append(found[name])
+    return curves
+
+
+def learn(options: Options, part: str, data: Planned, recipe: Any) -> irli.VectorIndex:
+    """Learn an index of the items. What was learned before an interruption is not learned again."""
+    named = json.dumps(asdict(recipe), sort_keys=True).encode()
+    folder = name_result(options, part, "-learning") / hashlib.sha256(named).hexdigest()[:16]
+    workers = min(count_cores(), recipe.repetitions)
+    index = irli.VectorIndex("cosine", recipe=recipe)
+    return index.fit(data.items, checkpoint=folder, workers=workers)
+
+
+def _name(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in changes.items())
+
+
+def _describe_recipe(recipe: Any) -> str:
+    return (
+        f"R = {recipe.repetitions}, B = {recipe.buckets}, {recipe.hidden} hidden units, "
+        f"K = {recipe.choices}, {recipe.epochs} epochs, {recipe.neighbors} neighbours, "
+        f"learning rate {recipe.learning_rate:g}"
+    )
+
+
+def list_sweeps(name: str, recipe: Any, items: int) -> list[list[dict[str, Any]]]:
+    """Return searches in lists, in each of which recall falls."""
+    if name == PAPER:
+        votes = [least for least in _VOTES if least <= recipe.repetitions]
+        return [
+            [{"probes": probes, "min_votes": least, "score": "votes"} for least in votes]
+            for probes in _PROBES
+            if probes <= recipe.buckets
+        ]
+    if name == DEFAULT:
+        every = {"score": "log-probability", "candidates": items}  # all that are read
+        return [[{"threshold": cut, **every} for cut in _THRESHOLDS]]
+    return [
+        [{"threshold": cut, "candidates": count, "score": "codes"} for cut in _THRESHOLDS]
+        for count in _CODED
+    ]
+
+
+def draw_index(
+    index: irli.VectorIndex, held: Asked, asked: Asked, sweeps: list[list[dict[str, Any]]]
+) -> list[Point]:
+    """Return the curve of an index, in the searches that need the fewest candidates of `held`."""
+    tried = []
+    for sweep in sweeps:
+        for setting in sweep:
+            point = _search(index, held, setting)
+            tried.append({**point, "setting": setting, "speed": 1 / max(point["candidates"], 1)})
+            if point["recall"] < _POOR:
+                break
+    return [_search(index, asked, point["setting"]) for point in front(tried, "speed")]
+
+
+def _search(index: irli.VectorIndex, asked: Asked, setting: dict[str, Any]) -> Point:
+    told = index.explain(asked.vectors, K, **setting)
+    found = (asked.near[:, :, None] == told.ids[:, None, :]).any(axis=2)
+    return {
+        **setting,  # its candidates are a limit, which the measured ones replace
+        "recall": measure_recall(asked, found),
+        "candidates": float(told.candidates.mean()),
+        "read": float(told.scanned.mean()),
+        "multiplications": float(told.router_multiplications),
+    }
+
+
+# --- the table, the figure and the claims --------------------------------------------------------
+
+
+def _describe(data: Planned, recipe: Any, seeds: int) -> list[str]:
+    count, dim = data.items.shape
+    told = "one seed" if seeds == 1 else f"{seeds} seeds"
+    return [
+        f"{count:,} GloVe vectors of {dim} dimensions, {told}, {len(data.held.vectors)} queries to "
+        f"tune on and others to report on. The paper's recipe: {_describe_recipe(recipe)}. "
+        f"1-{data.bins} is one level of {data.bins} buckets, 2-{data.branches} two levels with "
+        f"{data.branches**2:,} leaves. Candidates are exact distances. The router's "
+        "multiplications are divided by the dimension, so that they count as many dot products. "
+        "Read: entries of the probed buckets, whose votes or codes are counted before anything is "
+        "compared."
+    ]
+
+
+def _tabulate_trials(trials: list[Trial]) -> list[str]:
+    rows = []
+    for trial in trials:
+        costs = [cost_at(trial.points, target, "candidates") for target in RECALLS]
+        best = max(point["recall"] for point in trial.points)
+        rows.append([_name(trial.changes), *(_format([cost]) for cost in costs), f"{best:.3f}"])
+    head = [f"candidates at {target:.2f}" for target in RECALLS]
+    return format_table(["changes", *head, "best recall"], rows)
+
+
+def tabulate(curves: Curves, dim: int) -> list[str]:
+    """Return the costs of each method at some recalls; the fewest candidates at .90 come first."""
+    head = ["method", *(f"candidates at {target:.2f}" for target in RECALLS)]
+    head += [f"{what} at {AT:.2f}" for what in ("read", "router", "router + candidates")]
+    ranked = sorted(curves, key=lambda name: _key(_costs(curves[name], AT, "candidates")))
+    rows = []
+    for name in ranked:
+        own = curves[name]
+        cells = [_format(_costs(own, target, "candidates")) for target in RECALLS]
+        router = [value / dim for value in _costs(own, AT, "multiplications")]
+        both = np.add(router, _costs(own, AT, "candidates")).tolist()
+        rows.append([name, *cells, *(_format(v) for v in (_costs(own, AT, "read"), router, both))])
+    return format_table(head, rows)
+
+
+def _tabulate_settings(cells: Cells) -> list[str]:
+    rows = []
+    for name, tuned in cells.measured.items():
+        if name.endswith(_TUNED):
+            built = ", ".join(f"{key} {value}" for key, value in tuned["build"].items())
+            rows.append([name.removesuffix(_TUNED), built, tuned["probing"], tuned["temperature"]])
+    return format_table(["baseline", "built with", "probed by", "temperature"], rows)
+
+
+def _costs(seeds: list[list[Point]], target: float, what: str) -> list[float]:
+    """Return a cost at a recall for each seed, along the curve of the fewest candidates."""
+    return [_cost(points, target, what) for points in seeds]
+
+
+def _cost(points: list[Point], target: float, what: str) -> float:
+    fewest = cost_at(points, target, "candidates")
+    if what == "candidates" or not math.isfinite(fewest):
+        return fewest
+    along = sorted((point["candidates"], point.get(what, point["candidates"])) for point in points)
+    counts, costs = np.transpose(along)
+    return float(np.interp(fewest, counts, costs))
+
+
+def _key(values: list[float]) -> float:
+    return float(np.mean(values)) if np.isfinite(values).all() else math.inf
+
+
+def _format(values: list[float]) -> str:
+    if not np.isfinite(values).all():
+        return "not reached"
+    return format_interval(values, 0) if len(values) > 1 else f"{values[0]:.0f}"
+
+
+def answer_claims(curves: Curves, command: str) -> list[Claim]:
+    """Compare the recipes with Neural LSH, and with the best baseline, at recall .90."""
+    costs = {name: _costs(curves[name], AT, "candidates") for name in curves}
+    neural = [name for name in curves if name.startswith(NEURAL)]
+    others = [name for name in curves if name not in OURS]
+    claims = []
+    for name in (PAPER, DEFAULT):
+        ratios = {other: np.divide(costs[name], costs[other]).tolist() for other in others}
+        told = "; ".join(f"{format_interval(ratios[other], 2)} of {other}" for other in neural)
+        claims.append(
+            Claim(
+                f"{name}: 1/6 of the candidates of Neural LSH at equal recall",
+                "about 1/6",
+                f"at recall {AT:.2f}, {told}",
+                judge_sixth([ratios[other] for other in neural]),
+                command,
+            )
+        )
+        best = min(others, key=lambda other: _key(costs[other]))
+        claims.append(
+            Claim(
+                f"{name}: fewer candidates than every baseline",
+                "the curve lies above all others",
+                f"at recall {AT:.2f}, {format_interval(ratios[best], 2)} of the best, {best}",
+                judge_best(ratios[best]),
+                command,
+            )
+        )
+    return claims
+
+
+def judge_sixth(ratios: list[list[float]]) -> str:
+    """Judge our candidates divided by those of the variants of Neural LSH, for each seed.
+
+    Up to 1/5 of each of them holds. Fewer than each of them in every seed holds in part.
+
+    Examples
+    --------
+    >>> judge_sixth([[0.1, 0.2], [0.15, 0.2]]), judge_sixth([[0.1, 0.2], [0.9, 0.8]])
+    ('holds', 'holds in part')
+    >>> judge_sixth([[0.1, 0.2], [0.9, 1.1]])
+    'does not hold here'
+    """
+    if all(np.mean(variant) <= 0.2 for variant in ratios):
+        return VERDICTS[0]
+    return VERDICTS[1] if all(max(variant) < 1 for variant in ratios) else VERDICTS[2]
+
+
+def judge_best(ratios: list[float]) -> str:
+    """Judge our candidates divided by those of the best baseline, for each seed.
+
+    Examples
+    --------
+    >>> judge_best([0.8, 0.9]), judge_best([0.9, 1.1]), judge_best([1.1, 1.2])
+    ('holds', 'holds in part', 'does not hold here')
+    """
+    if max(ratios) < 1:
+        return VERDICTS[0]
+    return VERDICTS[1] if np.mean(ratios) < 1.05 else VERDICTS[2]
+
+
+def draw(curves: Curves, count: int, dim: int, path: Path) -> None:
+    """Draw recall against candidates, as in the paper, and against all dot products."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
+
+    figure, axes = plt.subplots(1, 2, figsize=(12, 5), sharey=True, constrained_layout=True)
+    for name, seeds in curves.items():
+        lowest = max(min(point["recall"] for point in points) for points in seeds)
+        recalls = np.linspace(max(_POOR, lowest), 0.99, 50)
+        costs = np.array([_costs(seeds, at, "candidates") for at in recalls])
+        router = np.array([_costs(seeds, at, "multiplications") for at in recalls]) / dim
+        style = _choose_style(name, list(curves))
+        axes[0].plot(costs.mean(axis=1), recalls, label=name, **style)
+        axes[1].plot((costs + router).mean(axis=1), recalls, **style)
+    axes[0].set(xlabel="candidates (exact distances)", ylabel="recall10@10")
+    axes[1].set(xlabel="candidates + router, in dot products")
+    for axis in axes:
+        axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.grid(which="both", alpha=0.2)
+        axis.axvline(count, color="black", linewidth=0.8, linestyle=":")
+        axis.annotate("all items ", (count, _POOR), fontsize=8, ha="right")
+    figure.legend(loc="outside right upper", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _choose_style(name: str, names: list[str]) -> dict[str, Any]:
+    """Return a colour for each method; the second of its curves is dashed. Ours are red."""
+    ours = dict(zip(OURS, ("-", "--", ":"), strict=True))
+    if name in ours:
+        return {"color": "red", "linewidth": 2.4, "linestyle": ours[name]}
+    method = name.split(", ")[0]
+    palette = ("blue", "orange", "green", "olive", "purple", "brown", "gray", "pink")
+    colour = palette[list(BUILDS).index(method)]
+    first = next(other for other in names if other.split(", ")[0] == method)
+    return {"color": f"tab:{colour}", "linewidth": 1.2, "linestyle": "-" if name == first else "--"}

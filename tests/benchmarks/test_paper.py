@@ -1,0 +1,191 @@
+"""Parts of the reproduction on planted data, and the page that collects them."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pages import DOCS, ROOT, section, table
+
+pytest.importorskip("bench", reason="the benchmarks are not part of this distribution")
+pytest.importorskip("faiss")
+pytest.importorskip("h5py")
+pytest.importorskip("torch")
+
+import h5py
+from bench.paper import epochs, loads, part, report, trial
+from bench.paper.loads import bound_load, draw_largest
+from bench.paper.report import fill_page, list_parts, read_claims
+from bench.paper.trial import Probed, Sample, draw_sample, find_best_buckets, recall_by_candidates
+
+RESULTS = ROOT / "benchmarks" / "results" / "paper"
+CLAIM = {
+    "claim": "a | b",
+    "paper": "1",
+    "ours": "2",
+    "verdict": "holds",
+    "command": "benchmarks/paper.py loads",
+}
+
+
+@pytest.mark.parametrize("module", [epochs, loads, part, report, trial])
+def test_examples(module: ModuleType) -> None:
+    outcome = doctest.testmod(module)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+# --- searching by votes --------------------------------------------------------------------------
+
+
+def make_sample(items: int = 40) -> Sample:
+    """Items on a half circle, and a query at its start: item i is the i-th nearest."""
+    angle = np.linspace(0, np.pi, items, endpoint=False)
+    points = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    return Sample(points, points[:1])
+
+
+def probe(buckets: list[int], assignment: np.ndarray) -> Probed:
+    return Probed(np.array([buckets]), np.ones((1, len(buckets)), np.float32), assignment)
+
+
+def test_the_true_neighbours_are_the_nearest() -> None:
+    [truth] = make_sample().truth
+    assert sorted(truth[truth >= 0]) == list(range(10))
+
+
+def test_the_full_scale_reads_the_files_of_the_paper(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    words, held = rng.normal(size=(30, 4)), rng.normal(size=(5, 4))
+    (tmp_path / "glove-100").mkdir()
+    with h5py.File(tmp_path / "glove-100" / "glove-100-angular.hdf5", "w") as file:
+        file.attrs["distance"] = "angular"
+        file["train"], file["test"] = words.astype(np.float32), held.astype(np.float32)
+        file["neighbors"] = np.zeros((5, 10), dtype=np.int32)
+        file["distances"] = np.zeros((5, 10), dtype=np.float32)
+    sample = draw_sample(Namespace(scale="full", data=tmp_path), count=30)
+    assert (sample.items.shape, sample.queries.shape) == ((30, 4), (5, 4))
+
+
+def test_ties_are_true_neighbours() -> None:
+    sample = make_sample()
+    doubled = Sample(np.concatenate([sample.items, sample.items[9:10]]), sample.queries)
+    [truth] = doubled.truth
+    assert sorted(truth[truth >= 0]) == [*range(10), 40]
+    everything = probe([0], np.zeros(41, dtype=np.int64))
+    assert recall_by_candidates(doubled, [everything], 1, [41]) == [1.0]
+
+
+def test_items_with_more_votes_are_compared_first() -> None:
+    sample = make_sample()
+    tens = np.arange(40) // 10  # bucket 0 holds the ten nearest
+    votes = [probe([0, 1], tens), probe([0, 2], tens)]
+    assert recall_by_candidates(sample, votes, 4, [5, 10, 20]) == [0.5, 1.0, 1.0]
+
+
+def test_chance_decides_between_equal_votes() -> None:
+    sample = make_sample()
+    halves = np.arange(40) // 20  # twenty items with one vote each, ten of them true
+    assert recall_by_candidates(sample, [probe([0], halves)], 2, [10, 20]) == [0.5, 1.0]
+
+
+def test_an_item_in_no_probed_bucket_is_never_compared() -> None:
+    fives = np.arange(40) // 5
+    assert recall_by_candidates(make_sample(), [probe([0], fives)], 8, [40]) == [0.5]
+
+
+SAMPLE = make_sample()  # its true neighbours are computed once
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), repetitions=st.integers(1, 4), probes=st.integers(1, 5))
+def test_recall_grows_up_to_what_was_probed(seed: int, repetitions: int, probes: int) -> None:
+    rng = np.random.default_rng(seed)
+    named = [list(rng.permutation(5)[:probes]) for _ in range(repetitions)]
+    votes = [probe(buckets, rng.integers(5, size=40)) for buckets in named]
+    recalls = recall_by_candidates(SAMPLE, votes, 5, range(41))
+    found = np.any([np.isin(each.assignment[:10], each.buckets) for each in votes], axis=0)
+    assert recalls[0] == 0
+    assert recalls[-1] == pytest.approx(found.mean())
+    assert (np.diff(recalls) >= -1e-12).all()
+
+
+def test_the_best_buckets_come_first() -> None:
+    scores = np.random.default_rng(0).random((5, 20))
+    best = find_best_buckets(scores, 20)
+    assert (np.diff(np.take_along_axis(scores, best, axis=1)) <= 0).all()
+
+
+# --- loads ---------------------------------------------------------------------------------------
+
+
+def test_more_choices_lower_the_largest_load() -> None:
+    largest = [draw_largest(6000, 100, choices, seed=0) for choices in (1, 2, 10)]
+    assert largest[0] > largest[1] >= largest[2] >= 60
+    assert largest[2] < bound_load(6000, 100, 10)
+
+
+def test_the_bound_falls_with_the_choices() -> None:
+    bounds = [bound_load(60_000, 1000, choices) for choices in (7, 10, 25, 100)]
+    assert bounds == sorted(bounds, reverse=True)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "loads.md").write_text("Some loads.\n")
+    (tmp_path / "small" / "loads.png").touch()
+    (tmp_path / "small" / "loads.claims.json").write_text(json.dumps([CLAIM]))
+    return tmp_path
+
+
+def test_text_outside_of_the_places_is_kept(folder: Path) -> None:
+    written = "# The paper\n\nBefore.\n\n<!-- loads -->\nstale\n<!-- end of loads -->\n\nAfter.\n"
+    page = fill_page(written, folder)
+    assert page.startswith("# The paper\n\nBefore.\n\n<!-- loads -->\n\nSome loads.\n")
+    assert "![Plot of loads](pictures/paper-loads.png)\n\n<!-- end of loads -->\n\nAfter.\n" in page
+    assert "stale" not in page
+    assert fill_page(page, folder) == page
+
+
+def test_a_part_without_a_place_gets_a_section(folder: Path) -> None:
+    page = fill_page("# The paper\n", folder)
+    assert "\n## Loads\n" in page
+    assert r"| a \| b | 1 | 2 | **holds** | `benchmarks/paper.py loads` |" in page
+
+
+def test_a_place_without_an_end_is_an_error(folder: Path) -> None:
+    with pytest.raises(SystemExit, match="must have a line '<!-- end of loads -->'"):
+        fill_page("# The paper\n\n<!-- loads -->\n\nBy hand.\n", folder)
+
+
+def test_the_page_shows_the_results_that_are_kept() -> None:
+    page = (DOCS / "paper.md").read_text(encoding="utf-8")
+    assert page == fill_page(page, RESULTS), "Run: python benchmarks/paper.py report"
+
+
+def test_every_claim_on_the_page_was_measured() -> None:
+    rows = table(
+        section(DOCS / "paper.md", "## Its claims"), "claim", "paper", "here", "verdict", "command"
+    )
+    measured = {(claim.claim, claim.ours, claim.verdict) for claim in read_claims(RESULTS)}
+    shown = {(cells[0].replace(r"\|", "|"), cells[2], cells[3].strip("*")) for cells in rows}
+    assert shown == measured
+
+
+def test_every_plot_on_the_page_is_the_one_that_was_drawn() -> None:
+    for scale, name in list_parts(RESULTS):
+        drawn = RESULTS / scale / f"{name}.png"
+        suffix = "" if scale == "small" else f"-{scale}"
+        shown = DOCS / "pictures" / f"paper-{name}{suffix}.png"
+        assert shown.read_bytes() == drawn.read_bytes(), "Run: python benchmarks/paper.py report"
