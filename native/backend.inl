@@ -34,6 +34,7 @@ constexpr Kernels kKernels = {
     run_stage,
     count_votes,
     predict_block,
+    list_candidates,
 };
 
 }  // namespace

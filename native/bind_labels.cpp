@@ -101,47 +101,30 @@ nb::tuple pack(const Longs& indptr, const Ints& labels, const Floats& data, int6
                         to_numpy(std::move(packed.weights)), to_numpy(std::move(packed.scale)));
 }
 
-void margins(const Longs& indptr, const Ints& indices, const Floats& data, const Longs& starts,
-             const Array<const uint16_t, nb::ndim<1>>& gaps,
-             const Array<const int8_t, nb::ndim<1>>& weights, const Floats& scale,
-             const Floats& bias, const Array<const int64_t, nb::ndim<2>>& found,
-             const Array<float, nb::ndim<2>>& out) {
-  const int64_t rows = static_cast<int64_t>(found.shape(0));
-  const int64_t width = static_cast<int64_t>(found.shape(1)), labels = length(bias);
-  check_shape("indptr", indptr, {rows + 1});
+// Find the best outputs of the rows from `first` to `last`, which get their places in `values` and
+// `outputs` from the start. `constant` and `itself` may be empty.
+void best(int64_t first, int64_t last, const Longs& indptr, const Ints& indices,
+          const Floats& data, const Longs& starts, const Array<const uint16_t, nb::ndim<1>>& gaps,
+          const Array<const int8_t, nb::ndim<1>>& weights, const Floats& scale,
+          const Floats& constant, const Longs& itself, const Array<float, nb::ndim<2>>& values,
+          const Array<int64_t, nb::ndim<2>>& outputs) {
+  const int64_t rows = length(indptr) - 1, count = length(scale);
+  const int64_t k = static_cast<int64_t>(outputs.shape(1));
+  if (first < 0 || first > last || last > rows)
+    throw std::invalid_argument("The rows are out of range.");
   check_shape("weights", weights, {length(gaps)});
-  check_shape("scale", scale, {labels});
-  check_shape("margins", out, {rows, width});
+  check_shape("constant", constant, {length(constant) ? count : 0});
+  check_shape("itself", itself, {length(itself) ? rows : 0});
+  check_shape("values", values, {last - first, k});
+  check_shape("outputs", outputs, {last - first, k});
   check_shape("starts", starts, {std::max<int64_t>(1, length(starts))});
   nb::gil_scoped_release unlocked;
-  check_packed(starts.data(), length(starts) - 1, gaps.data(), length(gaps), labels);
-  const SparseRows given = read_rows("rows", indptr, indices, data, length(starts) - 1);
-  for (int64_t c = 0; c < rows * width; ++c)
-    if (found.data()[c] >= labels) throw std::invalid_argument("A candidate is out of range.");
-  compute_margins(given, rows,
-                  {starts.data(), gaps.data(), weights.data(), scale.data(), bias.data(), labels},
-                  found.data(), width, out.data());
-}
-
-nb::tuple vote(int64_t first, int64_t last, const Longs& indptr, const Ints& indices,
-               const Floats& data, const Longs& known, const Longs& starts, const Ints& rows,
-               const Floats& values, const Longs& label_starts, const Ints& labels,
-               int64_t label_count) {
-  const int64_t features = length(starts) - 1, others = length(label_starts) - 1;
-  check_shape("known", known, {length(indptr) - 1});
-  if (first < 0 || last > length(known))
-    throw std::invalid_argument("The rows are out of range.");
-  NearLabels found;
-  {
-    nb::gil_scoped_release unlocked;
-    const SparseRows queries = read_rows("rows", indptr, indices, data, features);
-    read_rows("postings", starts, rows, values, others);
-    check_lists("labels", label_starts, labels, label_count);
-    found = vote_near_rows(first, last, queries, known.data(),
-                           {starts.data(), rows.data(), values.data(), label_starts.data(),
-                            labels.data(), others, label_count});
-  }
-  return nb::make_tuple(to_numpy(std::move(found.sizes)), to_numpy(std::move(found.labels)));
+  const int64_t features = length(starts) - 1;
+  check_packed(starts.data(), features, gaps.data(), length(gaps), count);
+  find_best_outputs(read_rows("rows", indptr, indices, data, features), first, last,
+                    {features, count, starts.data(), gaps.data(), weights.data(), scale.data()},
+                    length(constant) ? constant.data() : nullptr,
+                    length(itself) ? itself.data() : nullptr, k, values.data(), outputs.data());
 }
 
 nb::tuple parse(const nb::bytes& text, bool labelled, int64_t n, int64_t n_columns,
@@ -181,13 +164,10 @@ void bind_labels(nb::module_& m) {
         "features and values of all weights.");
   m.def("pack_weights", &pack, as_is("indptr"), as_is("labels"), as_is("data"),
         nb::arg("label_count"), "Return the starts, gaps, weights and scale of packed weights.");
-  m.def("compute_margins", &margins, as_is("indptr"), as_is("indices"), as_is("data"),
-        as_is("starts"), as_is("gaps"), as_is("weights"), as_is("scale"), as_is("bias"),
-        as_is("found"), as_is("margins"), "Write the margin of each candidate.");
-  m.def("vote_near_rows", &vote, nb::arg("first"), nb::arg("last"), as_is("indptr"),
-        as_is("indices"), as_is("data"), as_is("known"), as_is("starts"), as_is("rows"),
-        as_is("values"), as_is("label_starts"), as_is("labels"), nb::arg("label_count"),
-        "Return the number of labels found for each row, and the labels.");
+  m.def("find_best_outputs", &best, nb::arg("first"), nb::arg("last"), as_is("indptr"),
+        as_is("indices"), as_is("data"), as_is("starts"), as_is("gaps"), as_is("weights"),
+        as_is("scale"), as_is("constant"), as_is("itself"), as_is("values"), as_is("outputs"),
+        "Write the outputs of a packed matrix with the largest products, and these products.");
   m.def("parse_xmc", &parse, nb::arg("text"), nb::arg("labelled"), nb::arg("n"),
         nb::arg("n_columns"), nb::arg("n_labels"),
         "Parse XMC text. Return the kind of fault, where it is, and the arrays of the rows.");

@@ -11,12 +11,34 @@ namespace irli {
 namespace {
 
 LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score, double by_margin,
-                    double by_score, double threshold, int64_t min_votes) {
-  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 ||
+                    double by_score, double threshold, int64_t min_votes, int64_t near,
+                    double by_votes, bool own) {
+  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 || near < 0 ||
       score > static_cast<int64_t>(LabelScore::kVotes))
     throw std::invalid_argument("The parameters of a LabelPlan are out of range.");
-  return {k,         probes,   candidates, static_cast<LabelScore>(score),
-          by_margin, by_score, threshold,  min_votes};
+  return {k,        probes,    candidates, static_cast<LabelScore>(score), by_margin, by_score,
+          threshold, min_votes, near,       by_votes,                       own};
+}
+
+// The names of the arrays of a packed matrix.
+struct PackedNames {
+  const char *starts, *gaps, *weights, *scale;
+};
+
+// Read a matrix with so many outputs. Without features it has none. `size` gets its numbers.
+PackedMatrix read_packed(Fields& fields, const PackedNames& names, int64_t outputs, int64_t& size) {
+  const auto starts = fields.shape(names.starts), gaps = fields.shape(names.gaps);
+  if (starts.size() != 1 || gaps.size() != 1 || starts[0] < 1)
+    throw std::invalid_argument("The arrays of a LabelLayout have the wrong number of axes.");
+  PackedMatrix matrix{};
+  matrix.features = starts[0] - 1;
+  matrix.outputs = outputs;
+  size = gaps[0];
+  matrix.starts = fields.get<int64_t>(names.starts, {starts[0]});
+  matrix.gaps = fields.get<uint16_t>(names.gaps, {size});
+  matrix.weights = fields.get<int8_t>(names.weights, {size});
+  matrix.scale = fields.get<float>(names.scale, {matrix.features ? outputs : 0});
+  return matrix;
 }
 
 // Read the arrays of a `LabelLayout` in Python, and check the numbers that kernels use as places.
@@ -24,13 +46,12 @@ LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   Fields fields(object);
   LabelLayout layout{};
   const auto project = fields.shape("project"), bias = fields.shape("bias");
-  const auto prior = fields.shape("prior"), starts = fields.shape("starts");
-  if (project.size() != 3 || bias.size() != 2 || prior.size() != 1 || starts.size() != 1)
+  const auto prior = fields.shape("prior"), scale = fields.shape("near_scale");
+  if (project.size() != 3 || bias.size() != 2 || prior.size() != 1 || scale.size() != 1)
     throw std::invalid_argument("The arrays of a LabelLayout have the wrong number of axes.");
   const int64_t T = layout.trunks = project[0], d = layout.dim = project[1];
   const int64_t G = layout.width = project[2], L = layout.labels = prior[0];
   const int64_t R = layout.repetitions = bias[0], B = layout.buckets = bias[1];
-  const int64_t D = layout.features = starts[0] - 1;
   layout.project = fields.get<int8_t>("project", {T, d, G});
   layout.project_scale = fields.get<float>("project_scale", {T, d});
   layout.shift = fields.get<float>("shift", {T, G});
@@ -42,14 +63,15 @@ LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   const int64_t entries = fields.shape("items")[0];
   layout.share = fields.get<float>("share", {entries});
   layout.prior = fields.get<float>("prior", {L});
-  layout.starts = fields.get<int64_t>("starts", {D + 1});
-  layout.gaps = fields.get<uint16_t>("gaps", {-1});
-  const int64_t weights = fields.shape("gaps")[0];
-  layout.weights = fields.get<int8_t>("weights", {weights});
-  layout.scale = fields.get<float>("scale", {D ? L : 0});
-  layout.constant = fields.get<float>("constant", {D ? L : 0});
+  int64_t weights, numbers;
+  layout.ranker = read_packed(fields, {"starts", "gaps", "weights", "scale"}, L, weights);
+  layout.constant = fields.get<float>("constant", {layout.ranker.features ? L : 0});
+  layout.near = read_packed(
+      fields, {"near_starts", "near_gaps", "near_weights", "near_scale"}, scale[0], numbers);
+  layout.near_starts = fields.get<int64_t>("near_label_starts", {scale[0] + 1});
+  layout.near_labels = fields.get<int32_t>("near_labels", {-1});
 
-  check_layout(layout, entries, weights);
+  check_layout(layout, entries, weights, numbers, fields.shape("near_labels")[0]);
   held = fields.take();
   return layout;
 }
@@ -93,14 +115,60 @@ class LabelPredictor {
   int64_t predict(const nb::tuple& routed, const nb::tuple& ranked, const LabelPlan& plan,
                   int64_t first, int64_t last, const Array<float, nb::ndim<2>>& scores,
                   const Array<int64_t, nb::ndim<2>>& labels) {
-    const bool ranks = plan.by_margin > 0;
-    if (ranks && layout_.features == 0)
+    const int64_t k = plan.k;
+    return run(routed, ranked, plan, first, last,
+               [&](int64_t count) {
+                 check_shape("scores", scores, {count, k});
+                 check_shape("labels", labels, {count, k});
+               },
+               [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from,
+                   int64_t some, LabelScratch& scratch) {
+                 kernels_.predict_block(layout_, plan, by_routers, by_ranker, from, some, scratch,
+                                        scores.data() + from * k, labels.data() + from * k);
+               });
+  }
+
+  // List the candidates of the rows from `first` to `last`. Return the row that was reached.
+  int64_t list_candidates(const nb::tuple& routed, const nb::tuple& ranked, const LabelPlan& plan,
+                          int64_t first, int64_t last, const Array<int64_t, nb::ndim<2>>& labels,
+                          const Array<float, nb::ndim<2>>& scores,
+                          const Array<float, nb::ndim<2>>& margins,
+                          const Array<float, nb::ndim<2>>& votes) {
+    const int64_t width = static_cast<int64_t>(labels.shape(1));
+    return run(routed, ranked, plan, first, last,
+               [&](int64_t count) {
+                 check_shape("labels", labels, {count, width});
+                 check_shape("scores", scores, {count, width});
+                 check_shape("margins", margins, {count, width});
+                 check_shape("votes", votes, {count, width});
+               },
+               [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from,
+                   int64_t some, LabelScratch& scratch) {
+                 const int64_t at = from * width;
+                 kernels_.list_candidates(layout_, plan, by_routers, by_ranker, from, some, scratch,
+                                          {labels.data() + at, scores.data() + at,
+                                           margins.data() + at, votes.data() + at, width});
+               });
+  }
+
+ private:
+  // Check the rows, then run a kernel on one block after the other.
+  template <class Check, class Kernel>
+  int64_t run(const nb::tuple& routed, const nb::tuple& ranked, const LabelPlan& plan,
+              int64_t first, int64_t last, Check check, Kernel kernel) {
+    const PackedMatrix &ranker = layout_.ranker, &near = layout_.near;
+    const bool ranks = plan.by_margin > 0, blends = ranks || plan.near > 0;
+    if (ranks && ranker.features == 0)
       throw std::invalid_argument("The plan uses a ranker, and the index has none.");
+    if (plan.near > 0 && near.features == 0)
+      throw std::invalid_argument("The plan uses near rows, and the index has none.");
+    if (ranks && plan.near > 0 && ranker.features != near.features)
+      throw std::invalid_argument("The ranker and the known rows must have the same features.");
     const Rows by_routers("routed", routed, layout_.dim);
-    const Rows by_ranker("ranked", ranks ? ranked : routed, ranks ? layout_.features : layout_.dim);
+    const Rows by_ranker("ranked", blends ? ranked : routed,
+                         ranks ? ranker.features : blends ? near.features : layout_.dim);
     const int64_t count = by_routers.count();
-    check_shape("scores", scores, {count, plan.k});
-    check_shape("labels", labels, {count, plan.k});
+    check(count);
     if (first < 0 || last > count || by_ranker.count() != count)
       throw std::invalid_argument("The rows are out of range.");
     nb::gil_scoped_release unlocked;
@@ -109,17 +177,14 @@ class LabelPredictor {
     while (first < last) {
       const int64_t some = std::min(kBlock, last - first);
       by_routers.check(first, first + some);
-      if (ranks) by_ranker.check(first, first + some);
-      kernels_.predict_block(layout_, plan, by_routers.get(), by_ranker.get(), first, some,
-                             scratch->get(), scores.data() + first * plan.k,
-                             labels.data() + first * plan.k);
+      if (blends) by_ranker.check(first, first + some);
+      kernel(by_routers.get(), by_ranker.get(), first, some, scratch->get());
       first += some;
       if (turn.is_over()) break;
     }
     return first;
   }
 
- private:
   std::vector<nb::object> held_;
   LabelLayout layout_;
   const Kernels& kernels_ = kernels();
@@ -133,13 +198,15 @@ void bind_predict(nb::module_& m) {
       .def(
           "__init__",
           [](LabelPlan* plan, int64_t k, int64_t probes, int64_t candidates, int64_t score,
-             double by_margin, double by_score, double threshold, int64_t min_votes) {
-            new (plan) LabelPlan(
-                make_plan(k, probes, candidates, score, by_margin, by_score, threshold, min_votes));
+             double by_margin, double by_score, double threshold, int64_t min_votes, int64_t near,
+             double by_votes, bool own) {
+            new (plan) LabelPlan(make_plan(k, probes, candidates, score, by_margin, by_score,
+                                           threshold, min_votes, near, by_votes, own));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("candidates"), nb::arg("score"),
           nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"),
-          nb::arg("min_votes") = 1)
+          nb::arg("min_votes") = 1, nb::arg("near") = 0, nb::arg("by_votes") = 0.0,
+          nb::arg("own") = false)
       .def_ro("k", &LabelPlan::k)
       .def_ro("probes", &LabelPlan::probes)
       .def_ro("candidates", &LabelPlan::candidates)
@@ -147,13 +214,19 @@ void bind_predict(nb::module_& m) {
       .def_ro("by_margin", &LabelPlan::by_margin)
       .def_ro("by_score", &LabelPlan::by_score)
       .def_ro("threshold", &LabelPlan::threshold)
-      .def_ro("min_votes", &LabelPlan::min_votes);
+      .def_ro("min_votes", &LabelPlan::min_votes)
+      .def_ro("near", &LabelPlan::near)
+      .def_ro("by_votes", &LabelPlan::by_votes)
+      .def_ro("own", &LabelPlan::own);
 
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<LabelPredictor>(m, "LabelPredictor", "A label index that threads can predict with.")
       .def(nb::init<nb::handle>(), nb::arg("layout"))
       .def("predict", &LabelPredictor::predict, nb::arg("routed"), nb::arg("ranked"),
-           nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("scores"), as_is("labels"));
+           nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("scores"), as_is("labels"))
+      .def("list_candidates", &LabelPredictor::list_candidates, nb::arg("routed"),
+           nb::arg("ranked"), nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("labels"),
+           as_is("scores"), as_is("margins"), as_is("votes"));
 }
 
 }  // namespace irli

@@ -98,8 +98,9 @@ void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks) {
   if (layout.codes.pieces) check_codes(layout, blocks);
 }
 
-void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights) {
-  require(layout.repetitions >= 1 && layout.buckets >= 1 && layout.features >= 0 &&
+void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights, int64_t numbers,
+                  int64_t near_entries) {
+  require(layout.repetitions >= 1 && layout.buckets >= 1 && layout.ranker.features >= 0 &&
               (layout.trunks == 1 || layout.trunks == layout.repetitions),
           "there must be a repetition and a bucket, and a trunk for one repetition or for all");
   require(layout.labels <= kMostNumbers && layout.repetitions <= kMostNumbers / layout.buckets,
@@ -108,20 +109,26 @@ void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights) {
   check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
                 "the offsets of the buckets must rise, up to the number of entries");
   check_entries(layout.entries, entries, layout.labels);
-  check_packed(layout.starts, layout.features, layout.gaps, weights, layout.labels);
+  const PackedMatrix &ranker = layout.ranker, &near = layout.near;
+  check_packed(ranker.starts, ranker.features, ranker.gaps, weights, layout.labels);
+  require(near.outputs <= kMostNumbers, "known rows must have 32-bit numbers");
+  check_packed(near.starts, near.features, near.gaps, numbers, near.outputs);
+  require(rises(layout.near_starts, near.outputs, near_entries),
+          "the starts of the known rows' labels must rise, up to the number of labels");
+  check_entries(layout.near_labels, near_entries, layout.labels);
 }
 
 void check_packed(const int64_t* starts, int64_t features, const uint16_t* gaps, int64_t weights,
                   int64_t labels) {
   require(rises(starts, features, weights),
-          "the starts of the ranker's features must rise, up to the number of weights");
+          "the starts of the features must rise, up to the number of weights");
   bool good = true;
   for (int64_t feature = 0; feature < features; ++feature) {
     int64_t label = 0;
     for (int64_t w = starts[feature]; w < starts[feature + 1]; ++w) label += gaps[w];
     good &= label < labels || starts[feature] == starts[feature + 1];
   }
-  require(good, "the ranker must have weights for labels of the index");
+  require(good, "weights must belong to labels or rows of the index");
 }
 
 bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t size, int64_t dim) {

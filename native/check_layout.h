@@ -9,8 +9,10 @@ namespace irli {
 // `entries` and `blocks` are the lengths of these arrays. Shapes were checked before.
 void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks);
 
-// The same for labels. `entries` and `weights` are the lengths of these arrays.
-void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights);
+// The same for labels. `entries`, `weights`, `numbers` and `near_entries` are the lengths of the
+// entries, of the ranker's weights, of those of known rows, and of these rows' labels.
+void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights, int64_t numbers,
+                  int64_t near_entries);
 
 // Throw unless the packed weights of a ranker (see `irli.labels.ranker`) belong to labels below
 // `labels`. `weights` is the length of `gaps`.

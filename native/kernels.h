@@ -37,6 +37,9 @@ struct Kernels {
   void (*predict_block)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
                         const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,
                         float* scores, int64_t* labels);
+  void (*list_candidates)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
+                          const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,
+                          const Candidates& out);
 };
 
 // The table of one back-end, or null if this build does not have it.

@@ -1,5 +1,5 @@
-// Learning on labels: the ranker's classifiers, near rows, and the parser of XMC text. None of them
-// has vector work, so they are compiled once, for any processor.
+// Learning on labels: the ranker's classifiers, near rows, and the parser of XMC text. They are
+// compiled once, for any processor.
 #pragma once
 
 #include <utility>
@@ -53,40 +53,12 @@ struct PackedWeights {
 // Pack the weights of a matrix (features, labels) whose rows have ascending labels.
 PackedWeights pack_weights(const SparseRows& matrix, int64_t features, int64_t labels);
 
-struct PackedView {
-  const int64_t* starts;
-  const uint16_t* gaps;
-  const int8_t* weights;
-  const float* scale;
-  const float* bias;
-  int64_t labels;
-};
-
-// Write the margin of each candidate (n, width). A candidate of -1 is left out.
-void compute_margins(const SparseRows& rows, int64_t count, const PackedView& ranker,
-                     const int64_t* found, int64_t width, float* margins);
-
-// --- near_rows.cpp ------------------------------------------------------------------------------
-
-// The inverted lists of the known rows by feature, and the labels of each row.
-struct Postings {
-  const int64_t* starts;
-  const int32_t* rows;
-  const float* values;
-  const int64_t* label_starts;
-  const int32_t* labels;
-  int64_t known, label_count;
-};
-
-struct NearLabels {
-  std::vector<int64_t> sizes;
-  std::vector<int32_t> labels;
-};
-
-// Find the labels that the nearest known rows vote for, for the rows from `first` to `last`. Row i
-// is the known row known[i], or none if that is -1.
-NearLabels vote_near_rows(int64_t first, int64_t last, const SparseRows& queries,
-                          const int64_t* known, const Postings& postings);
+// Find the k outputs with the largest products, best first, for the rows from `first` to `last`.
+// `constant` (outputs), if given, is added. Row i does not find the output itself[i]. Only outputs
+// that share a feature with the row are found; the other places get -1.
+void find_best_outputs(const SparseRows& rows, int64_t first, int64_t last,
+                       const PackedMatrix& matrix, const float* constant, const int64_t* itself,
+                       int64_t k, float* values, int64_t* outputs);
 
 // --- xmc_parser.cpp -----------------------------------------------------------------------------
 

@@ -203,10 +203,19 @@ struct SparseRows {
   const float* data;
 };
 
+// A sparse matrix (features, outputs), feature by feature, in three bytes a number. Outputs are
+// labels, for the ranker's weights, or rows that are known, for finding near ones.
+struct PackedMatrix {
+  int64_t features, outputs;
+  const int64_t* starts;   // (features + 1)
+  const uint16_t* gaps;    // the output of each number, less the output before it
+  const int8_t* weights;   // multiples of the output's scale
+  const float* scale;      // (outputs)
+};
+
 struct LabelLayout {
   int64_t labels, dim, trunks, repetitions, buckets;
   int64_t width;     // G, features of a router
-  int64_t features;  // D, features of the ranker, or 0 without one
   const int8_t* project;       // (T, d, G)
   const float* project_scale;  // (T, d)
   const float* shift;          // (T, G)
@@ -217,22 +226,32 @@ struct LabelLayout {
   const int32_t* entries;      // labels, bucket by bucket
   const float* share;          // P(label | bucket) of each entry
   const float* prior;          // (L)
-  const int64_t* starts;       // (D + 1)
-  const uint16_t* gaps;        // the ranker's weights, feature by feature
-  const int8_t* weights;
-  const float* scale;          // (L)
+  PackedMatrix ranker;         // without features if there is none
   const float* constant;       // (L)
+  PackedMatrix near;           // known rows of unit length; without features if there are none
+  const int64_t* near_starts;  // (known rows + 1)
+  const int32_t* near_labels;  // the labels of each known row
 };
 
 struct LabelPlan {
   int64_t k;
   int64_t probes;      // buckets in each repetition
-  int64_t candidates;  // labels that the ranker reranks
+  int64_t candidates;  // labels that each source proposes
   LabelScore score;
   double by_margin;  // the weight of the ranker's margin, or 0 to leave the ranker out
   double by_score;   // the weight of the routers' score
   double threshold;  // added to the calibrated score
   int64_t min_votes = 1;  // probed buckets that must hold a label
+  int64_t near = 0;       // known rows that vote for their labels, or 0 for none
+  double by_votes = 0;    // the weight of their votes
+  bool own = false;       // whether the ranker proposes labels of its own
+};
+
+// Candidates of rows, and what each source knows of them: (n, width).
+struct Candidates {
+  int64_t* labels;
+  float *scores, *margins, *votes;
+  int64_t width;
 };
 
 // The memory in which one thread labels rows.
@@ -245,9 +264,16 @@ struct LabelScratch {
   float* scores;      // (L): by label, -0 if the label was not found
   int32_t* votes;     // (L): by label, 0 between two rows
   int32_t* touched;   // (L + 1): the labels found for this row
-  float* values;      // (L): their scores, in the order of `touched`
-  float* margins;     // (L): by label
-  uint64_t* keys;     // (L)
+  float* values;      // (L + 1): their scores, in the order of `touched`
+  float* margins;     // (L): by label, -0 if no feature of the row has a weight for it
+  int32_t* reached;   // (L + 1): the labels with a margin
+  float* products;    // (known rows): with the row, -0 between two rows
+  int32_t* others;    // (known rows + 1): those that share a feature with the row
+  float* near_votes;  // (L): by label, 0 between two rows
+  int32_t* voted;     // (L): the labels that near rows vote for
+  uint8_t* proposed;  // (L): whether a label is a candidate of this row, 0 between two rows
+  uint64_t* keys;     // (max(L, known rows))
+  int64_t reached_count, voted_count;  // for this row
   int64_t width_floats, sum_columns, bucket_floats;
 };
 

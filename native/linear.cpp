@@ -191,16 +191,30 @@ PackedWeights pack_weights(const SparseRows& matrix, int64_t features, int64_t l
   return out;
 }
 
-void compute_margins(const SparseRows& rows, int64_t count, const PackedView& ranker,
-                     const int64_t* found, int64_t width, float* margins) {
-  std::vector<float> total(ranker.labels, 0);
-  for (int64_t i = 0; i < count; ++i, found += width, margins += width) {
-    for (int64_t c = 0; c < width; ++c)
-      if (found[c] >= 0) total[found[c]] = 0;
-    add_margins(rows, i, ranker.starts, ranker.gaps, ranker.weights, total.data());
-    for (int64_t c = 0; c < width; ++c)
-      if (found[c] >= 0)
-        margins[c] = total[found[c]] * ranker.scale[found[c]] + ranker.bias[found[c]];
+void find_best_outputs(const SparseRows& rows, int64_t first, int64_t last,
+                       const PackedMatrix& matrix, const float* constant, const int64_t* itself,
+                       int64_t k, float* values, int64_t* outputs) {
+  std::vector<float> sums(matrix.outputs, -0.0f);
+  std::vector<int32_t> reached(matrix.outputs + 1);
+  std::vector<uint64_t> keys(matrix.outputs);
+  for (int64_t i = first; i < last; ++i, values += k, outputs += k) {
+    const int64_t count = add_products(rows, i, matrix, sums.data(), reached.data());
+    int64_t others = 0;
+    for (int64_t t = 0; t < count; ++t) {
+      const int32_t output = reached[t];
+      const float value =
+          sums[output] * matrix.scale[output] + (constant ? constant[output] : 0.0f);
+      keys[others] = make_key(value, static_cast<uint32_t>(output));
+      others += !itself || itself[i] != output;
+      sums[output] = -0.0f;
+    }
+    const int64_t best = smaller_of(k, others);
+    if (others > k) kth_largest(keys.data(), others, k);
+    sort_down(keys.data(), best);
+    for (int64_t t = 0; t < k; ++t) {
+      values[t] = t < best ? key_value(keys[t]) : -std::numeric_limits<float>::infinity();
+      outputs[t] = t < best ? static_cast<int64_t>(key_number(keys[t])) : -1;
+    }
   }
 }
 

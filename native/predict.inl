@@ -3,7 +3,8 @@
 //   route    the logits of all buckets, for a block of sparse rows
 //   gather   probe the best buckets of each repetition, collect their labels and add up scores
 //   keep     the candidates: the labels with the best scores
-//   rank     calibrate the scores of the candidates with the ranker's margins
+//   propose  more of them: the ranker's own best labels, and those of near rows
+//   blend    one score from those of the routers, the ranker and near rows
 //   write    the k best labels, best first
 //
 // `predict_block` runs all stages for up to kBlock rows.
@@ -111,12 +112,6 @@ inline int64_t probe(const float* logits, int64_t buckets, int64_t probes, int32
   return kept;
 }
 
-inline bool is_negative_zero(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits == 0x80000000u;
-}
-
 // Add gain(entry) to the score of each label of a bucket. Return how many labels are found by now.
 //
 // Without branches: whether a label was found before cannot be predicted. The score of a label that
@@ -191,7 +186,7 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
   return kept;
 }
 
-// --- keep, rank, write --------------------------------------------------------------------------
+// --- keep ---------------------------------------------------------------------------------------
 
 // Write the keys of the `wanted` best of the `count` found labels, in no order. The smaller label
 // wins a tie. Return how many keys there are.
@@ -218,24 +213,144 @@ inline int64_t keep_candidates(int64_t found, int64_t wanted, LabelScratch& scra
   return kept;
 }
 
-// Replace the scores of the candidates by scores calibrated with the ranker's margins.
-inline void rank(const LabelLayout& layout, const LabelPlan& plan, const SparseRows& rows,
-                 int64_t row, int64_t found, LabelScratch& scratch) {
-  float* margins = scratch.margins;
-  // The weights of different features are far apart in memory.
+// --- propose ------------------------------------------------------------------------------------
+
+// Fetch what the features of a row lead to. They are far apart in memory.
+inline void fetch_features(const PackedMatrix& matrix, const SparseRows& rows, int64_t row) {
   for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
-    const int64_t start = layout.starts[rows.indices[e]];
-    prefetch(layout.gaps + start);
-    prefetch(layout.weights + start);
+    const int64_t start = matrix.starts[rows.indices[e]];
+    prefetch(matrix.gaps + start);
+    prefetch(matrix.weights + start);
   }
-  for (int64_t t = 0; t < found; ++t) margins[scratch.touched[t]] = 0;
-  add_margins(rows, row, layout.starts, layout.gaps, layout.weights, margins);
+}
+
+// Write the keys of the `wanted` best of some outputs. Return how many keys there are.
+template <class Value>
+inline int64_t select_outputs(const int32_t* outputs, int64_t count, int64_t wanted, uint64_t* keys,
+                              Value value) {
+  for (int64_t t = 0; t < count; ++t)
+    keys[t] = make_key(value(outputs[t]), static_cast<uint32_t>(outputs[t]));
+  if (count <= wanted) return count;
+  kth_largest(keys, count, wanted);
+  return wanted;
+}
+
+// Add the labels of `count` keys to the `found` candidates, unless they are among them. Return how
+// many candidates there are. The routers' score of a label that they did not propose counts as the
+// lowest of those that they did.
+inline int64_t propose(int64_t count, float lowest, int64_t found, LabelScratch& scratch) {
+  for (int64_t t = 0; t < count; ++t) {
+    const uint32_t label = key_number(scratch.keys[t]);
+    scratch.touched[found] = static_cast<int32_t>(label);
+    scratch.values[found] = lowest;
+    found += !scratch.proposed[label];
+    scratch.proposed[label] = 1;
+  }
+  return found;
+}
+
+inline float compute_margin(const LabelLayout& layout, int32_t label, const LabelScratch& scratch) {
+  return scratch.margins[label] * layout.ranker.scale[label] + layout.constant[label];
+}
+
+// Compute the margins of the labels that the features of a row have weights for.
+inline void compute_row_margins(const LabelLayout& layout, const SparseRows& rows, int64_t row,
+                                LabelScratch& scratch) {
+  fetch_features(layout.ranker, rows, row);
+  scratch.reached_count =
+      add_products(rows, row, layout.ranker, scratch.margins, scratch.reached);
+}
+
+// Let the nearest known rows vote for their labels, with the squares of their cosines.
+inline void count_near_votes(const LabelLayout& layout, const LabelPlan& plan,
+                             const SparseRows& rows, int64_t row, LabelScratch& scratch) {
+  fetch_features(layout.near, rows, row);
+  const int64_t others = add_products(rows, row, layout.near, scratch.products, scratch.others);
+  const int64_t near =
+      select_outputs(scratch.others, others, plan.near, scratch.keys, [&](int32_t other) {
+        return scratch.products[other] * layout.near.scale[other];
+      });
+  for (int64_t t = 0; t < others; ++t) scratch.products[scratch.others[t]] = -0.0f;
+  const float length = find_length(rows, row);
+  for (int64_t t = 0; t < near; ++t) {
+    const float cosine = key_value(scratch.keys[t]) / length, vote = cosine * cosine;
+    if (!(cosine > 0 && vote > 0 && vote < INFINITY)) continue;
+    const int64_t* ends = layout.near_starts + key_number(scratch.keys[t]);
+    for (int64_t e = ends[0]; e < ends[1]; ++e) {
+      const int32_t label = layout.near_labels[e];
+      if (scratch.near_votes[label] == 0) scratch.voted[scratch.voted_count++] = label;
+      scratch.near_votes[label] += vote;
+    }
+  }
+}
+
+// Whether there are other sources than the routers.
+inline bool is_blended(const LabelPlan& plan) { return plan.by_margin > 0 || plan.near > 0; }
+
+// Collect the candidates of row i of a block that starts with row `first`. Return how many there
+// are. `touched` has the labels and `values` the routers' scores. Margins and votes are in arrays
+// by label, until `forget`.
+inline int64_t collect(const LabelLayout& layout, const LabelPlan& plan, const SparseRows& rows,
+                       int64_t first, int64_t i, LabelScratch& scratch) {
+  scratch.reached_count = scratch.voted_count = 0;
+  int64_t found = gather(layout, plan, i, scratch);
+  if (!is_blended(plan)) return found;
+  const int64_t each = larger_of(plan.candidates, plan.k);
+  found = keep_candidates(found, each, scratch);
+  float lowest = found ? INFINITY : 0;
+  for (int64_t t = 0; t < found; ++t) {
+    lowest = smaller_of(lowest, scratch.values[t]);
+    scratch.proposed[scratch.touched[t]] = 1;
+  }
+  if (plan.by_margin > 0) {
+    compute_row_margins(layout, rows, first + i, scratch);
+    if (plan.own)
+      found = propose(select_outputs(scratch.reached, scratch.reached_count, each, scratch.keys,
+                                     [&](int32_t label) {
+                                       return compute_margin(layout, label, scratch);
+                                     }),
+                      lowest, found, scratch);
+  }
+  if (plan.near > 0) {
+    count_near_votes(layout, plan, rows, first + i, scratch);
+    found = propose(select_outputs(scratch.voted, scratch.voted_count, each, scratch.keys,
+                                   [&](int32_t label) { return scratch.near_votes[label]; }),
+                    lowest, found, scratch);
+  }
+  return found;
+}
+
+// Clear what `collect` left in arrays by label.
+inline void forget(const LabelPlan& plan, int64_t found, LabelScratch& scratch) {
+  if (!is_blended(plan)) return;
+  for (int64_t t = 0; t < found; ++t) scratch.proposed[scratch.touched[t]] = 0;
+  for (int64_t t = 0; t < scratch.reached_count; ++t) scratch.margins[scratch.reached[t]] = -0.0f;
+  for (int64_t t = 0; t < scratch.voted_count; ++t) scratch.near_votes[scratch.voted[t]] = 0;
+}
+
+// --- blend, write -------------------------------------------------------------------------------
+
+// Less than this of a vote is as good as none.
+constexpr double kLeastVotes = 0.01;
+
+// What the votes of near rows add to a score, before its weight. It is 0 without votes.
+inline double weigh_votes(float votes) {
+  return log2(1 + static_cast<double>(votes) / kLeastVotes);
+}
+
+// Replace the scores of the candidates by blended ones.
+inline void blend(const LabelLayout& layout, const LabelPlan& plan, int64_t found,
+                  LabelScratch& scratch) {
+  if (!is_blended(plan)) return;
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
-    const float margin = margins[label] * layout.scale[label] + layout.constant[label];
-    const double shortfall = larger_of(0.0, 1.0 - static_cast<double>(margin));
-    const double score = plan.by_score * static_cast<double>(scratch.values[t]) -
-                         plan.by_margin * shortfall * shortfall + plan.threshold;
+    double score = plan.by_score * static_cast<double>(scratch.values[t]) + plan.threshold;
+    if (plan.by_margin > 0) {
+      const double margin = static_cast<double>(compute_margin(layout, label, scratch));
+      const double shortfall = larger_of(0.0, 1.0 - margin);
+      score -= plan.by_margin * shortfall * shortfall;
+    }
+    if (plan.near > 0) score += plan.by_votes * weigh_votes(scratch.near_votes[label]);
     scratch.values[t] = static_cast<float>(score);
   }
 }
@@ -265,11 +380,33 @@ inline void write_best(int64_t found, int64_t k, LabelScratch& scratch, float* s
                                     float* scores, int64_t* labels) {
   route(layout, routed, first, count, scratch);
   for (int64_t i = 0; i < count; ++i) {
-    int64_t found = gather(layout, plan, i, scratch);
-    if (plan.by_margin > 0) {
-      found = keep_candidates(found, larger_of(plan.candidates, plan.k), scratch);
-      rank(layout, plan, ranked, first + i, found, scratch);
-    }
+    const int64_t found = collect(layout, plan, ranked, first, i, scratch);
+    blend(layout, plan, found, scratch);
     write_best(found, plan.k, scratch, scores + i * plan.k, labels + i * plan.k);
+    forget(plan, found, scratch);
+  }
+}
+
+// List the candidates of the rows from `first` to `first + count`, in no order, with what each
+// source knows of them: (count, 3 candidates) each, padded with label -1. It is for learning how to
+// blend, and for explaining.
+[[maybe_unused]] void list_candidates(const LabelLayout& layout, const LabelPlan& plan,
+                                      const SparseRows& routed, const SparseRows& ranked,
+                                      int64_t first, int64_t count, LabelScratch& scratch,
+                                      const Candidates& out) {
+  route(layout, routed, first, count, scratch);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t all = collect(layout, plan, ranked, first, i, scratch);
+    const int64_t found = smaller_of(all, out.width);
+    for (int64_t t = 0; t < out.width; ++t) {
+      const int64_t at = i * out.width + t;
+      const int32_t label = t < found ? scratch.touched[t] : -1;
+      out.labels[at] = label;
+      out.scores[at] = label < 0 ? 0 : scratch.values[t];
+      out.margins[at] =
+          label < 0 || plan.by_margin <= 0 ? 0 : compute_margin(layout, label, scratch);
+      out.votes[at] = label < 0 ? 0 : scratch.near_votes[label];
+    }
+    forget(plan, all, scratch);
   }
 }

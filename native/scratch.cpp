@@ -81,9 +81,18 @@ PredictScratch::PredictScratch(const LabelLayout& layout) {
   std::fill_n(s.scores, labels, -0.0f);
   s.votes = arena_.make<int32_t>(labels, true);
   s.touched = arena_.make<int32_t>(labels + 1);
-  s.values = arena_.make<float>(labels);
-  s.margins = arena_.make<float>(labels, true);
-  s.keys = arena_.make<uint64_t>(labels);
+  s.values = arena_.make<float>(labels + 1);
+  const int64_t outputs = larger(labels, layout.near.outputs);
+  s.margins = arena_.make<float>(labels);
+  std::fill_n(s.margins, labels, -0.0f);
+  s.reached = arena_.make<int32_t>(labels + 1);
+  s.products = arena_.make<float>(layout.near.outputs);
+  std::fill_n(s.products, layout.near.outputs, -0.0f);
+  s.others = arena_.make<int32_t>(layout.near.outputs + 1);
+  s.near_votes = arena_.make<float>(labels, true);
+  s.voted = arena_.make<int32_t>(labels);
+  s.proposed = arena_.make<uint8_t>(labels, true);
+  s.keys = arena_.make<uint64_t>(outputs);
 }
 
 Scratch& SearchScratch::prepare(const SearchPlan& plan) {

@@ -11,7 +11,8 @@ void irli::fuzz_predict(const uint8_t* bytes, size_t size) {
   PlantedLabels planted = make_label_layout(source, draw_label_shape(source));
   if (source.below(4) == 0) damage(source, planted);
   try {
-    check_layout(planted.layout, planted.items.size(), planted.gaps.size());
+    check_layout(planted.layout, planted.items.size(), planted.ranker.gaps.size(),
+                 planted.near.gaps.size(), planted.near_labels.size());
   } catch (const std::invalid_argument&) {
     return;
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <set>
 #include <string>
 
 #include "check.h"
@@ -208,18 +208,28 @@ void check_packing(Source& source) {
   const Exact<float> bias = draw_floats(source, labels);
   const int64_t rows = source.between(1, 4);
   const PlantedRows given = make_rows(source, rows, features);
-  Exact<int64_t> found(rows * width);
-  for (int64_t& one : found) one = source.draw(-1, labels - 1);
-  if (numbers.size())  // more of those that have weights
-    for (int64_t c = 0; c < found.size(); c += 2)
-      found[c] = numbers[source.draw(0, numbers.size() - 1)];
+  Exact<int64_t> itself(rows), found(rows * width);
+  for (int64_t& one : itself) one = source.draw(-1, labels - 1);
   Exact<float> margins(rows * width);
-  compute_margins(given.rows, rows,
-                  {starts.data(), gaps.data(), bytes.data(), packed.scale.data(), bias.data(),
-                   labels},
-                  found.data(), width, margins.data());
-  if (source.mood == kWild) return;
-  for (int64_t i = 0; i < rows; ++i)
+  find_best_outputs(given.rows, 0, rows,
+                    {features, labels, starts.data(), gaps.data(), bytes.data(),
+                     packed.scale.data()},
+                    bias.data(), itself.data(), width, margins.data(), found.data());
+  for (int64_t i = 0; i < rows; ++i) {
+    std::set<int64_t> seen;
+    for (int64_t c = i * width; c < (i + 1) * width; ++c) {
+      CHECK(found[c] >= -1 && found[c] < labels);
+      if (found[c] < 0) continue;
+      CHECK(found[c] != itself[i] && seen.insert(found[c]).second);
+      CHECK(source.mood == kWild || c == i * width || margins[c - 1] >= margins[c]);
+    }
+    if (source.mood == kWild) continue;
+    std::set<int64_t> reached;
+    for (int64_t e = given.indptr[i]; e < given.indptr[i + 1]; ++e)
+      for (int64_t w = starts[given.indices[e]], label = 0; w < starts[given.indices[e] + 1]; ++w)
+        reached.insert(label += gaps[w]);
+    reached.erase(itself[i]);
+    CHECK(seen.size() == std::min(reached.size(), static_cast<size_t>(width)));
     for (int64_t c = i * width; c < (i + 1) * width; ++c) {
       if (found[c] < 0) continue;
       double margin = static_cast<double>(bias[found[c]]), size = std::fabs(margin);
@@ -234,48 +244,7 @@ void check_packing(Source& source) {
       const double most = 127 * static_cast<double>(packed.scale[static_cast<size_t>(found[c])]);
       CHECK(std::fabs(static_cast<double>(margins[c]) - margin) <= size * (most / 250 + 1e-5) + 1e-6);
     }
-}
-
-void check_near_rows(Source& source) {
-  const int64_t known = source.one_of({1, 5, 60}), dim = source.between(1, 12);
-  const int64_t rows = source.between(1, 4), labels = source.one_of({1, 10, 400});
-  const Lists postings = draw_lists(source, dim, known, 40);
-  const Exact<float> values = draw_floats(source, postings.numbers.size());
-  const Lists named = draw_lists(source, known, labels, source.coin() ? 20 : 3);
-  const PlantedRows queries = make_rows(source, rows, dim);
-  Exact<int64_t> itself(rows);
-  for (int64_t& one : itself) one = source.draw(-1, known - 1);
-  const NearLabels found = vote_near_rows(
-      0, rows, queries.rows, itself.data(),
-      {postings.indptr.data(), postings.numbers.data(), values.data(), named.indptr.data(),
-       named.numbers.data(), known, labels});
-  CHECK(static_cast<int64_t>(found.sizes.size()) == rows);
-  size_t at = 0;
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t count = found.sizes[static_cast<size_t>(i)];
-    CHECK(count >= 0 && count <= 300);
-    const std::vector<int32_t> mine(found.labels.begin() + static_cast<int64_t>(at),
-                                    found.labels.begin() + static_cast<int64_t>(at) + count);
-    at += static_cast<size_t>(count);
-    std::map<int64_t, float> similar;
-    for (int64_t e = queries.indptr[i]; e < queries.indptr[i + 1]; ++e) {
-      const int32_t feature = queries.indices[e];
-      for (int64_t p = postings.indptr[feature]; p < postings.indptr[feature + 1]; ++p)
-        similar[postings.numbers[p]] += queries.data[e] * values[p];
-    }
-    std::vector<std::pair<float, int64_t>> nearest;
-    for (const auto& [row, value] : similar)
-      if (value > 0 && value < INFINITY && row != itself[i]) nearest.emplace_back(-value, row);
-    std::sort(nearest.begin(), nearest.end());
-    nearest.resize(std::min<size_t>(nearest.size(), 30));
-    std::map<int32_t, float> votes;
-    for (const auto& [minus, row] : nearest)
-      for (int64_t e = named.indptr[row]; e < named.indptr[row + 1]; ++e)
-        votes[named.numbers[e]] += std::max(-minus, 1e-30f);
-    CHECK(count == static_cast<int64_t>(std::min<size_t>(votes.size(), 300)));
-    for (const int32_t label : mine) CHECK(votes.count(label));
   }
-  CHECK(at == found.labels.size());
 }
 
 }  // namespace irli

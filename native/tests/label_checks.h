@@ -9,7 +9,6 @@ namespace irli {
 class Source;
 void check_training(Source& source);
 void check_packing(Source& source);
-void check_near_rows(Source& source);
 
 // Parse a text. The first bytes choose how many rows, columns and labels there may be.
 void check_parse(const uint8_t* bytes, size_t size);

@@ -1,6 +1,7 @@
 #include "label_layouts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -31,7 +32,29 @@ LabelPlan draw_plan(Source& source, const LabelShape& shape) {
   plan.by_score = 1.5;
   plan.threshold = -0.25;
   plan.min_votes = source.one_of({1, 1, 2, 3, 1000});
+  plan.own = source.coin();
+  plan.near = shape.features && shape.known ? source.one_of({0, 1, 3, 100}) : 0;
+  plan.by_votes = 0.75;
   return plan;
+}
+
+PlantedMatrix make_matrix(Source& source, int64_t features, int64_t outputs) {
+  PlantedMatrix planted;
+  planted.starts = Exact<int64_t>(features + 1);
+  std::vector<uint16_t> gaps;
+  for (int64_t feature = 0; feature < features; ++feature) {
+    int64_t last = 0;
+    for (int64_t output = source.draw(0, 9); output < outputs; output += source.draw(1, 30)) {
+      gaps.push_back(static_cast<uint16_t>(output - last));
+      last = output;
+    }
+    planted.starts[feature + 1] = static_cast<int64_t>(gaps.size());
+  }
+  planted.gaps = Exact<uint16_t>(static_cast<int64_t>(gaps.size()));
+  std::copy(gaps.begin(), gaps.end(), planted.gaps.begin());
+  planted.weights = draw_bytes(source, planted.gaps.size());
+  planted.scale = draw_floats(source, features ? outputs : 0);
+  return planted;
 }
 
 // How often each label lies in a bucket.
@@ -61,7 +84,8 @@ void check_row(const LabelLayout& layout, const LabelPlan& plan, bool wild, cons
     CHECK(scores[t - 1] >= scores[t]);
     if (scores[t - 1] == scores[t]) CHECK(labels[t - 1] < labels[t]);
   }
-  if (wild || plan.probes < layout.buckets) return;
+  // Other sources than the buckets propose labels, too.
+  if (wild || plan.probes < layout.buckets || plan.own || plan.near > 0) return;
   const std::map<int64_t, int64_t> votes = count_labels(layout);
   int64_t total = 0;
   for (const auto& [label, count_of] : votes) total += count_of >= plan.min_votes;
@@ -75,7 +99,38 @@ void check_row(const LabelLayout& layout, const LabelPlan& plan, bool wild, cons
   }
 }
 
+// The best candidates, blended, are what a prediction returns.
+template <class List>
+void check_candidates(const LabelLayout& layout, const LabelPlan& plan, List list, int64_t count,
+                      const Exact<float>& scores, const Exact<int64_t>& labels) {
+  if (plan.by_margin <= 0 && plan.near == 0) return;
+  const int64_t width = layout.labels;
+  Exact<int64_t> found(count * width);
+  Exact<float> by_routers(count * width), margins(count * width), votes(count * width);
+  list(Candidates{found.data(), by_routers.data(), margins.data(), votes.data(), width});
+  for (int64_t i = 0; i < count; ++i) {
+    std::map<int64_t, double> blended;
+    for (int64_t c = i * width; c < (i + 1) * width && found[c] >= 0; ++c) {
+      const double lack = std::max(0.0, 1 - static_cast<double>(margins[c]));
+      double score = plan.by_score * static_cast<double>(by_routers[c]) + plan.threshold;
+      if (plan.by_margin > 0) score -= plan.by_margin * lack * lack;
+      if (plan.near > 0)
+        score += plan.by_votes * std::log2(1 + static_cast<double>(votes[c]) / 0.01);
+      CHECK(blended.emplace(found[c], score).second);
+    }
+    int64_t shown = 0;
+    for (int64_t t = i * plan.k; t < (i + 1) * plan.k && labels[t] >= 0; ++t, ++shown)
+      CHECK(near(scores[t], blended.at(labels[t]), std::fabs(blended.at(labels[t])) + 20));
+    CHECK(shown == std::min<int64_t>(plan.k, static_cast<int64_t>(blended.size())));
+  }
+}
+
 }  // namespace
+
+PackedMatrix PlantedMatrix::get() const {
+  return {starts.size() - 1, scale.size(), starts.data(), gaps.data(), weights.data(),
+          scale.data()};
+}
 
 LabelShape draw_label_shape(Source& source) {
   const std::initializer_list<int64_t> sizes = {1,  2,  3,  15, 16, 17, 31, 32,
@@ -89,6 +144,7 @@ LabelShape draw_label_shape(Source& source) {
   shape.width = small ? source.one_of({1, 3, 16, 33}) : source.one_of(sizes);
   shape.one_trunk = source.coin();
   shape.features = source.one_of({0, 0, 1, 20});
+  shape.known = source.one_of({0, 1, 5, 40});
   return shape;
 }
 
@@ -111,7 +167,7 @@ PlantedLabels make_label_layout(Source& source, const LabelShape& shape) {
   const int64_t R = layout.repetitions = shape.repetitions, B = layout.buckets = shape.buckets;
   const int64_t G = layout.width = shape.width, L = layout.labels = shape.labels;
   const int64_t d = layout.dim = shape.dim, T = layout.trunks = shape.one_trunk ? 1 : R;
-  const int64_t D = layout.features = shape.features;
+  const int64_t D = shape.features;
   planted.project = draw_bytes(source, T * d * G);
   planted.project_scale = draw_floats(source, T * d);
   planted.shift = draw_floats(source, T * G);
@@ -136,21 +192,15 @@ PlantedLabels make_label_layout(Source& source, const LabelShape& shape) {
   planted.share = draw_floats(source, planted.items.size());
   for (float& share : planted.share) share = share < 0 ? -share : share;
   planted.prior = draw_floats(source, L);
-  planted.starts = Exact<int64_t>(D + 1);
-  std::vector<uint16_t> gaps;
-  for (int64_t feature = 0; feature < D; ++feature) {
-    int64_t last = 0;
-    for (int64_t label = source.draw(0, 9); label < L; label += source.draw(1, 30)) {
-      gaps.push_back(static_cast<uint16_t>(label - last));
-      last = label;
-    }
-    planted.starts[feature + 1] = static_cast<int64_t>(gaps.size());
-  }
-  planted.gaps = Exact<uint16_t>(static_cast<int64_t>(gaps.size()));
-  std::copy(gaps.begin(), gaps.end(), planted.gaps.begin());
-  planted.weights = draw_bytes(source, planted.gaps.size());
-  planted.scale = draw_floats(source, D ? L : 0);
+  planted.ranker = make_matrix(source, D, L);
   planted.constant = draw_floats(source, D ? L : 0);
+  const int64_t known = D ? shape.known : 0;
+  planted.near = make_matrix(source, known ? D : 0, known);
+  planted.near_starts = Exact<int64_t>(known + 1);
+  for (int64_t i = 0; i < known; ++i)
+    planted.near_starts[i + 1] = planted.near_starts[i] + (L ? source.draw(0, 4) : 0);
+  planted.near_labels = Exact<int32_t>(planted.near_starts[known]);
+  for (int32_t& label : planted.near_labels) label = static_cast<int32_t>(source.draw(0, L - 1));
   layout.project = planted.project.data();
   layout.project_scale = planted.project_scale.data();
   layout.shift = planted.shift.data();
@@ -161,22 +211,27 @@ PlantedLabels make_label_layout(Source& source, const LabelShape& shape) {
   layout.entries = planted.items.data();
   layout.share = planted.share.data();
   layout.prior = planted.prior.data();
-  layout.starts = planted.starts.data();
-  layout.gaps = planted.gaps.data();
-  layout.weights = planted.weights.data();
-  layout.scale = planted.scale.data();
+  layout.ranker = planted.ranker.get();
+  layout.ranker.outputs = L;
   layout.constant = planted.constant.data();
+  layout.near = planted.near.get();
+  layout.near_starts = planted.near_starts.data();
+  layout.near_labels = planted.near_labels.data();
   return planted;
 }
 
 void damage(Source& source, PlantedLabels& planted) {
   for (int64_t times = source.between(1, 3); times > 0; --times) {
-    switch (source.below(5)) {
+    switch (source.below(9)) {
       case 0: damage_one(source, planted.offsets); break;
       case 1: damage_one(source, planted.items); break;
-      case 2: damage_one(source, planted.starts); break;
-      case 3: damage_one(source, planted.gaps); break;
-      case 4: planted.layout.trunks = source.one_of({-1, 0, 5}); break;
+      case 2: damage_one(source, planted.ranker.starts); break;
+      case 3: damage_one(source, planted.ranker.gaps); break;
+      case 4: damage_one(source, planted.near.starts); break;
+      case 5: damage_one(source, planted.near.gaps); break;
+      case 6: damage_one(source, planted.near_starts); break;
+      case 7: damage_one(source, planted.near_labels); break;
+      case 8: planted.layout.trunks = source.one_of({-1, 0, 5}); break;
     }
   }
 }
@@ -186,7 +241,7 @@ void check_predict(Source& source, const PlantedLabels& planted) {
   const LabelPlan plan = draw_plan(source, planted.shape);
   const int64_t count = source.between(1, kBlock), first = source.between(0, 2);
   const PlantedRows routed = make_rows(source, first + count, layout.dim);
-  const PlantedRows ranked = make_rows(source, first + count, layout.features ? layout.features : 1);
+  const PlantedRows ranked = make_rows(source, first + count, layout.ranker.features ? layout.ranker.features : 1);
   const bool wild = source.mood == kWild;
   const auto predict = [&](const Kernels& kernels, LabelScratch& scratch, Exact<float>& scores,
                            Exact<int64_t>& labels) {
@@ -213,6 +268,11 @@ void check_predict(Source& source, const PlantedLabels& planted) {
       }
       for (int64_t i = 0; i < count; ++i)
         check_row(layout, plan, wild, scores.data() + i * plan.k, labels.data() + i * plan.k);
+      if (!wild)
+        check_candidates(layout, plan, [&](const Candidates& out) {
+          kernels->list_candidates(layout, plan, routed.rows, ranked.rows, first, count,
+                                   scratch.get(), out);
+        }, count, scores, labels);
     }
     about = before;
   }

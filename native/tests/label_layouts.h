@@ -9,6 +9,7 @@ struct LabelShape {
   int64_t labels, dim, repetitions, buckets, width;
   bool one_trunk;
   int64_t features;  // of the ranker, or 0 without one
+  int64_t known;     // rows with these features that may be near, or 0 without any
 };
 LabelShape draw_label_shape(Source& source);
 
@@ -21,15 +22,24 @@ struct PlantedRows {
 };
 PlantedRows make_rows(Source& source, int64_t count, int64_t dim);
 
+// A packed matrix and the memory that it points to.
+struct PlantedMatrix {
+  Exact<int64_t> starts;
+  Exact<uint16_t> gaps;
+  Exact<int8_t> weights;
+  Exact<float> scale;
+  PackedMatrix get() const;
+};
+
 // A layout and the memory that it points to.
 struct PlantedLabels {
   LabelShape shape;
   LabelLayout layout{};
-  Exact<int8_t> project, out, weights;
-  Exact<float> project_scale, shift, out_scale, bias, share, prior, scale, constant;
-  Exact<int64_t> offsets, starts;
-  Exact<int32_t> items;
-  Exact<uint16_t> gaps;
+  Exact<int8_t> project, out;
+  Exact<float> project_scale, shift, out_scale, bias, share, prior, constant;
+  Exact<int64_t> offsets, near_starts;
+  Exact<int32_t> items, near_labels;
+  PlantedMatrix ranker, near;
 };
 PlantedLabels make_label_layout(Source& source, const LabelShape& shape);
 

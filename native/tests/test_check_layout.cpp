@@ -22,7 +22,8 @@ bool passes(const Planted& planted) {
 
 bool passes(const PlantedLabels& planted) {
   try {
-    check_layout(planted.layout, planted.items.size(), planted.gaps.size());
+    check_layout(planted.layout, planted.items.size(), planted.ranker.gaps.size(),
+                 planted.near.gaps.size(), planted.near_labels.size());
     return true;
   } catch (const std::invalid_argument&) {
     return false;
@@ -104,12 +105,18 @@ void test_label_layouts() {
       [](PlantedLabels& p) { p.offsets[2] = p.items.size() + 1; },
       [](PlantedLabels& p) { p.items[0] = -1; },
       [](PlantedLabels& p) { p.items[1] = static_cast<int32_t>(p.layout.labels); },
-      [](PlantedLabels& p) { p.starts[0] = -1; },
-      [](PlantedLabels& p) { p.starts[p.layout.features] += 1; },
-      [](PlantedLabels& p) { p.gaps[0] = 65535; },
+      [](PlantedLabels& p) { p.ranker.starts[0] = -1; },
+      [](PlantedLabels& p) { p.ranker.starts[p.layout.ranker.features] += 1; },
+      [](PlantedLabels& p) { p.ranker.gaps[0] = 65535; },
+      [](PlantedLabels& p) { p.near.starts[0] = -1; },
+      [](PlantedLabels& p) { p.near.gaps[0] = 65535; },
+      [](PlantedLabels& p) { p.near_starts[1] = p.near_labels.size() + 1; },
+      [](PlantedLabels& p) { p.near_labels[0] = -1; },
+      [](PlantedLabels& p) { p.near_labels[0] = static_cast<int32_t>(p.layout.labels); },
+      [](PlantedLabels& p) { p.layout.near.outputs = int64_t{1} << 31; },
       [](PlantedLabels& p) { p.layout.trunks = 3; },
       [](PlantedLabels& p) { p.layout.buckets = 0; },
-      [](PlantedLabels& p) { p.layout.features = -1; },
+      [](PlantedLabels& p) { p.layout.ranker.features = -1; },
       [](PlantedLabels& p) { p.layout.width = 1 << 17; },
       [](PlantedLabels& p) { p.layout.labels = int64_t{1} << 31; },
   };
@@ -117,7 +124,7 @@ void test_label_layouts() {
   for (const auto& apply : damages) {
     about = "damage of labels " + std::to_string(number++);
     Source source(1);
-    PlantedLabels planted = make_label_layout(source, {40, 6, 2, 5, 8, false, 4});
+    PlantedLabels planted = make_label_layout(source, {40, 6, 2, 5, 8, false, 4, 9});
     CHECK(passes(planted));
     apply(planted);
     CHECK(!passes(planted));

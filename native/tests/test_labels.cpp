@@ -55,7 +55,7 @@ void test_texts() {
 void test_labels() {
   test_texts();
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    for (const auto check : {check_training, check_packing, check_near_rows}) {
+    for (const auto check : {check_training, check_packing}) {
       Source source(seed);
       source.mood = static_cast<Mood>(seed % 3);
       about = "learning on labels, seed " + std::to_string(seed);

@@ -237,6 +237,9 @@ class LabelPlan:
         by_score: float,
         threshold: float,
         min_votes: int = ...,
+        near: int = ...,
+        by_votes: float = ...,
+        own: bool = ...,
     ) -> None: ...
     @property
     def k(self) -> int: ...
@@ -244,6 +247,12 @@ class LabelPlan:
     def probes(self) -> int: ...
     @property
     def candidates(self) -> int: ...
+    @property
+    def near(self) -> int: ...
+    @property
+    def by_votes(self) -> float: ...
+    @property
+    def own(self) -> bool: ...
     @property
     def score(self) -> int: ...
     @property
@@ -267,6 +276,18 @@ class LabelPredictor:
         last: int,
         scores: NDArray[np.float32],
         labels: NDArray[np.int64],
+    ) -> int: ...
+    def list_candidates(
+        self,
+        routed: Csr,
+        ranked: Csr,
+        plan: LabelPlan,
+        first: int,
+        last: int,
+        labels: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        margins: NDArray[np.float32],
+        votes: NDArray[np.float32],
     ) -> int: ...
 
 # --- learning on labels ------------------------------------------------------------------------
@@ -298,7 +319,9 @@ def pack_weights(
     data: NDArray[np.float32],
     label_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[np.int8], NDArray[np.float32]]: ...
-def compute_margins(
+def find_best_outputs(
+    first: int,
+    last: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     data: NDArray[np.float32],
@@ -306,24 +329,11 @@ def compute_margins(
     gaps: NDArray[np.uint16],
     weights: NDArray[np.int8],
     scale: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    found: NDArray[np.int64],
-    margins: NDArray[np.float32],
-) -> None: ...
-def vote_near_rows(
-    first: int,
-    last: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    data: NDArray[np.float32],
-    known: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    rows: NDArray[np.int32],
+    constant: NDArray[np.float32],
+    itself: NDArray[np.int64],
     values: NDArray[np.float32],
-    label_starts: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    label_count: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]: ...
+    outputs: NDArray[np.int64],
+) -> None: ...
 
 ParsedArrays: TypeAlias = tuple[
     NDArray[np.int64],

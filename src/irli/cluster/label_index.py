@@ -282,11 +282,11 @@ def _merge(
         for part, known in zip(parts, labels_of, strict=True)
     ]
     labels = np.concatenate(numbers, axis=1)
-    scores = np.where(labels >= 0, scores, -np.inf).astype(np.float32)
+    scores = np.where(labels >= 0, scores, 0).astype(np.float32)
     best = np.lexsort((-scores, labels < 0), axis=1)[:, :k]
     missing = ((0, 0), (0, k - best.shape[1]))
     return (
-        np.pad(np.take_along_axis(scores, best, axis=1), missing, constant_values=-np.inf),
+        np.pad(np.take_along_axis(scores, best, axis=1), missing, constant_values=0),
         np.pad(np.take_along_axis(labels, best, axis=1), missing, constant_values=-1),
     )
 

@@ -20,6 +20,7 @@ from irli.cluster.workdir import check_space, store, store_sparse
 from irli.labels.contents import pack_labels
 from irli.labels.index import complete_labels, count_labels
 from irli.labels.problem import LabelProblem, make_label_problem
+from irli.labels.tune import Wishes
 from irli.learning.repetition import Repetition
 
 
@@ -54,14 +55,14 @@ class LabelJob(Job):
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read(shard)
         # Scores of several shards are compared, which takes the log-odds of the ranker.
-        want_ranker = None if self.shards == 1 else True
+        wishes = Wishes(ranker=None if self.shards == 1 else True)
         contents = complete_labels(
             LabelProblem.load(saved),
             repetitions,
             rows,
             labels,
             self.recipe_of(shard),
-            want_ranker,
+            wishes,
             self.threads,
         )
         return pack_labels(contents)

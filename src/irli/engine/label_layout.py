@@ -15,7 +15,10 @@ _GAPS = 1 << 20  # gaps added up at a time
 
 
 class LabelLayout(NamedTuple):
-    """A label index as kernels read it (see `irli.engine.router` and `irli.labels.ranker`)."""
+    """A label index as kernels read it.
+
+    See `irli.engine.router`, `irli.labels.ranker` and `irli.labels.near_rows`.
+    """
 
     project: NDArray[np.int8]  # (T, d, G): one shared trunk (T = 1), or one for each repetition
     project_scale: NDArray[np.float32]  # (T, d)
@@ -32,6 +35,12 @@ class LabelLayout(NamedTuple):
     weights: NDArray[np.int8]  # (weights,)
     scale: NDArray[np.float32]  # (L,), or (0,) without a ranker
     constant: NDArray[np.float32]  # (L,)
+    near_starts: NDArray[np.int64]  # (D + 1,): known rows by feature, or (1,) without them
+    near_gaps: NDArray[np.uint16]  # (numbers,)
+    near_weights: NDArray[np.int8]  # (numbers,)
+    near_scale: NDArray[np.float32]  # (known rows,)
+    near_label_starts: NDArray[np.int64]  # (known rows + 1,)
+    near_labels: NDArray[np.int32]  # the labels of each known row
 
 
 # --- checks of what comes from a file --------------------------------------------------------
@@ -45,6 +54,7 @@ def check_label_layout(layout: LabelLayout) -> None:
     check_array("share", layout.share, np.float32, len(layout.items))
     _check_routers(layout)
     _check_ranker(layout, labels)
+    _check_near_rows(layout, labels)
 
 
 def _check_routers(layout: LabelLayout) -> None:
@@ -66,9 +76,33 @@ def _check_ranker(layout: LabelLayout, labels: int) -> None:
     ranked = labels if len(layout.starts) > 1 else 0
     check_array("scale", layout.scale, np.float32, ranked)
     check_array("constant", layout.constant, np.float32, ranked)
-    last = _find_last_label(layout.starts, layout.gaps)
-    if last >= labels:
-        raise array_error("gaps", f"lead to labels in the range [0, {labels - 1}]", str(last))
+    _check_gaps("gaps", layout.starts, layout.gaps, labels)
+
+
+def _check_near_rows(layout: LabelLayout, labels: int) -> None:
+    check_array("near_starts", layout.near_starts, np.int64, None, filled=True)
+    (count,) = check_array("near_gaps", layout.near_gaps, np.uint16, None)
+    check_array("near_weights", layout.near_weights, np.int8, count)
+    check_offsets("near_starts", layout.near_starts, count)
+    (rows,) = check_array("near_scale", layout.near_scale, np.float32, None)
+    if len(layout.near_starts) == 1 and rows:
+        raise array_error("near_scale", "be empty without features", str(rows))
+    _check_gaps("near_gaps", layout.near_starts, layout.near_gaps, rows)
+    check_array("near_label_starts", layout.near_label_starts, np.int64, rows + 1)
+    (entries,) = check_array("near_labels", layout.near_labels, np.int32, None)
+    check_offsets("near_label_starts", layout.near_label_starts, entries)
+    least, most = layout.near_labels.min(initial=0), layout.near_labels.max(initial=-1)
+    if least < 0 or most >= labels:
+        must = f"hold labels in the range [0, {labels - 1}]"
+        raise array_error("near_labels", must, str(least if least < 0 else most))
+
+
+def _check_gaps(
+    name: str, starts: NDArray[np.int64], gaps: NDArray[np.uint16], outputs: int
+) -> None:
+    last = _find_last_label(starts, gaps)
+    if len(gaps) and last >= outputs:
+        raise array_error(name, f"lead to numbers in the range [0, {outputs - 1}]", str(last))
 
 
 def _find_last_label(starts: NDArray[np.int64], gaps: NDArray[np.uint16]) -> int:

@@ -1,6 +1,7 @@
-"""The ranker's linear classifiers: training, packing weights, computing margins.
+"""Linear classifiers: training, packing weights, finding the largest margins.
 
-`irli.labels.ranker` calls them. The loops are in `native/linear.cpp`.
+`irli.labels.ranker` calls them, and `irli.labels.near_rows`, where rows take the place of labels.
+The loops are in `native/linear.cpp`.
 """
 
 from __future__ import annotations
@@ -117,24 +118,50 @@ def unpack_labels(starts: NDArray[np.int64], gaps: NDArray[np.uint16]) -> NDArra
     return np.subtract(total[1:], before, out=before).view(np.int32)
 
 
-def compute_margins(
+def find_best_outputs(
+    first: int,
+    last: int,
     rows: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
     packed: PackedWeights,
-    bias: NDArray[np.float32],
-    found: NDArray[np.int64],
-) -> NDArray[np.float32]:
-    """Return the margin of each candidate (n, C) of rows (n, D). That of a candidate of -1 is 0.
+    k: int,
+    *,
+    bias: NDArray[np.float32] | None = None,
+    itself: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the k largest margins of the rows from `first` to `last`, and their outputs.
+
+    The outputs of a packed matrix are labels, or rows that are known. Only those that share a
+    feature with a row are found. Other places get output -1.
+
+    Parameters
+    ----------
+    rows : indptr, indices and data of a CSR
+    bias : float32 array of shape (outputs,), optional
+    itself : int64 array of shape (n,), optional
+        The output that each row must not find: itself.
 
     Examples
     --------
     >>> rows = np.array([0, 1]), np.zeros(1, dtype="i4"), np.full(1, 3, dtype="f4")
-    >>> labels, data = np.array([0, 1], dtype="i4"), np.array([0.5, -2], dtype="f4")
-    >>> packed = pack_weights(np.array([0, 2]), labels, data, 2)
-    >>> compute_margins(rows, packed, np.ones(2, dtype="f4"), np.array([[1, -1, 0]]))
-    array([[-5. ,  0. ,  2.5]], dtype=float32)
+    >>> labels, data = np.array([0, 2], dtype="i4"), np.array([0.5, -2], dtype="f4")
+    >>> packed = pack_weights(np.array([0, 2]), labels, data, 3)
+    >>> find_best_outputs(0, 1, rows, packed, 3, bias=np.ones(3, dtype="f4"))
+    (array([[ 2.5, -5. , -inf]], dtype=float32), array([[ 0,  2, -1]]))
     """
-    margins = np.zeros(found.shape, dtype=np.float32)
-    starts, gaps, weights, scale = packed
-    candidates = np.ascontiguousarray(found)
-    _native.compute_margins(*rows, starts, gaps, weights, scale, bias, candidates, margins)
-    return margins
+    values = np.empty((last - first, k), dtype=np.float32)
+    outputs = np.empty((last - first, k), dtype=np.int64)
+    none, nothing = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+    _native.find_best_outputs(
+        first,
+        last,
+        *rows,
+        packed.starts,
+        packed.gaps,
+        packed.weights,
+        packed.scale,
+        none if bias is None else bias,
+        nothing if itself is None else itself,
+        values,
+        outputs,
+    )
+    return values, outputs

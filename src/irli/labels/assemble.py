@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ from irli.base.logs import get_logger
 from irli.engine.int8 import round_rows, tile, unround_rows, untile
 from irli.engine.label_layout import LabelLayout
 from irli.engine.router import Router, make_router
+from irli.labels.near_rows import NO_ROWS, NearRows
 from irli.labels.ranker import Ranker
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
@@ -64,6 +67,7 @@ def assemble_labels(repetitions: list[Repetition], counts: NDArray[np.int64]) ->
         weights=np.empty(0, dtype=np.int8),
         scale=np.empty(0, dtype=np.float32),
         constant=np.empty(0, dtype=np.float32),
+        **_name_near_rows(NO_ROWS),
     )
 
 
@@ -76,6 +80,16 @@ def add_ranker(layout: LabelLayout, ranker: Ranker) -> LabelLayout:
         scale=ranker.scale,
         constant=ranker.bias,
     )
+
+
+def add_near_rows(layout: LabelLayout, known: NearRows) -> LabelLayout:
+    """Return the layout with rows that vote for their labels."""
+    return layout._replace(**_name_near_rows(known))
+
+
+def _name_near_rows(known: NearRows) -> dict[str, NDArray[Any]]:
+    """Return the arrays by their names in a layout."""
+    return {f"near_{name}": array for name, array in known._asdict().items()}
 
 
 # --- from a layout back to its parts ---------------------------------------------------------
@@ -114,6 +128,11 @@ def read_partitions(layout: LabelLayout) -> list[Partition]:
         assignment[label, column] = bucket[order]
         found.append(Partition(len(offsets) - 1, assignment))
     return found
+
+
+def read_near_rows(layout: LabelLayout) -> NearRows:
+    """Return the known rows of a layout, of which there may be none."""
+    return NearRows(*(getattr(layout, f"near_{name}") for name in NearRows._fields))
 
 
 def read_ranker(layout: LabelLayout) -> Ranker:

@@ -1,4 +1,4 @@
-"""Calibration: turn index scores and ranker margins into the log-odds of a label."""
+"""Calibration: blend the scores of routers, ranker and near rows into the log-odds of a label."""
 
 from __future__ import annotations
 
@@ -9,71 +9,173 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from irli.base.types import Sparse
-from irli.engine.linear import PackedWeights, compute_margins
-from irli.labels.features import to_arrays
-from irli.labels.ranker import Ranker
+
+_LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
+_SMALL = 1e-3  # a penalty on the squares of standardized weights, so that they stay finite
+
+
+class Candidates(NamedTuple):
+    """The candidates of rows, in no order, with what each source knows of them.
+
+    Attributes
+    ----------
+    labels : int64 array of shape (n, C)
+        Padded with -1.
+    scores, margins, votes : float32 arrays of shape (n, C)
+        The routers' scores, the ranker's margins, and the votes of near rows.
+    """
+
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    margins: NDArray[np.float32]
+    votes: NDArray[np.float32]
+
+    def find_true(self, truth: Sparse) -> NDArray[np.bool_]:
+        """Return which candidates the rows carry (n, C). `truth` is a CSR of shape (n, L)."""
+        wide = truth.shape[1]
+        row = np.arange(len(self.labels))[:, None]
+        known = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)) * wide + truth.indices
+        there: NDArray[np.bool_] = np.isin(row * wide + self.labels, known) & (self.labels >= 0)
+        return there
 
 
 class Calibration(NamedTuple):
-    """log-odds of a label = by_score * score - by_margin * max(0, 1 - margin)^2 + threshold."""
+    """How much each source counts.
+
+    log-odds of a label = by_score * score - by_margin * max(0, 1 - margin)^2
+                          + by_votes * log2(1 + votes / 0.01) + threshold
+    """
 
     by_margin: float
     by_score: float
     threshold: float
+    by_votes: float = 0.0
+    own: bool = False  # whether the ranker may be asked about all labels, and proposes some
 
-    def to_log_odds(
-        self, margins: NDArray[np.float32], scores: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """Return the log-odds of labels with these margins and scores, arrays of one shape."""
-        shortfall = np.maximum(0, 1 - margins.astype(np.float64))
-        return self.by_score * scores - self.by_margin * shortfall**2 + self.threshold
+    def to_log_odds(self, found: Candidates) -> NDArray[np.float64]:
+        """Return the log-odds of candidates (n, C). Padding gets -inf."""
+        weights = np.array([self.by_margin, self.by_score, self.by_votes])
+        odds = _stack_features(found) @ weights + self.threshold
+        return np.where(found.labels >= 0, odds, -np.inf)
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether other sources than the routers count."""
+        return self.by_margin > 0 or self.by_votes > 0
 
 
 INDEX_ALONE = Calibration(by_margin=0.0, by_score=1.0, threshold=0.0)
 
 
 def fit_calibration(
-    margins: NDArray[np.float32],
-    truth: Sparse,
-    found: NDArray[np.int64],
-    scores: NDArray[np.float32],
-    importance: NDArray[np.float32],
-) -> Calibration:
-    """Fit the calibration by logistic regression on the candidates of held-out rows.
+    found: Candidates, truth: Sparse, importance: NDArray[np.float32]
+) -> list[Calibration]:
+    """Fit the weights of the sources on the candidates of held-out rows.
+
+    First the order, listwise: the softmax over the candidates of a row should be high for its
+    labels. Then the scale: logistic regression on the blended scores gives log-odds.
 
     Parameters
     ----------
     truth : CSR of shape (n, L)
         The labels of the rows.
-    margins, found, scores : arrays of shape (n, C)
-        The candidates `found` by the index, padded with -1, their ranker margins and index scores.
     importance : float32 array of shape (L,)
-        The weight of each true label. Rare labels need more, or common ones alone decide the fit.
+        How much a true label counts for the order. With equal weights common labels decide.
+
+    Returns
+    -------
+    list of Calibration
+        The blend, then each source alone, if it tells candidates apart.
     """
-    row, place = np.nonzero(found >= 0)
-    label = found[row, place]
-    shortfall = np.maximum(0, 1 - margins[row, place]).astype(np.float64)
-    features = np.stack([-(shortfall**2), scores[row, place], np.ones(len(row))], axis=1)
-    key = row * truth.shape[1] + label
-    known = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr)) * truth.shape[1]
-    correct = np.isin(key, known + truth.indices)
-    weight = np.where(correct, importance[label], 1.0)
+    correct, there = found.find_true(truth), found.labels >= 0
+    features = _stack_features(found)
+    spread = features[there].std(axis=0) if there.any() else np.zeros(3)
+    told = spread > 1e-9
+    if not correct.any() or not told.any():
+        return [Calibration(1.0, 1.0, 0.0, 1.0, own=True)]
+    weight = np.where(correct, importance[np.maximum(found.labels, 0)], 0)
+    scale = np.where(told, spread, np.inf)  # a source that tells nothing counts nothing
+    blended = _fit_order(features / scale, there, weight) / scale
+    sources = np.eye(3)[told]
+    orders = [blended, *sources] if told.sum() > 1 else [*sources]
+    return [_scale_order(order, features, there, correct) for order in orders]
+
+
+def calibrate_scores(
+    found: NDArray[np.int64], scores: NDArray[np.float32], truth: Sparse
+) -> Calibration:
+    """Return the calibration of the routers' scores alone, for labels found (n, k)."""
+    nothing = np.zeros_like(scores)
+    there = found >= 0
+    given = Candidates(found, np.where(there, scores, 0), nothing, nothing)
+    correct, features = given.find_true(truth), _stack_features(given)
+    if not correct.any():
+        return INDEX_ALONE
+    alone = _scale_order(np.array([0.0, 1.0, 0.0]), features, there, correct)
+    return alone._replace(own=False)
+
+
+def _scale_order(
+    order: NDArray[np.float64],
+    features: NDArray[np.float64],
+    there: NDArray[np.bool_],
+    correct: NDArray[np.bool_],
+) -> Calibration:
+    """Return the calibration that orders by these weights (3,)."""
+    slope, threshold = _fit_scale((features @ order)[there], correct[there])
+    by_margin, by_score, by_votes = map(float, order * slope)
+    return Calibration(by_margin, by_score, threshold, by_votes, own=by_margin > 0)
+
+
+def _stack_features(found: Candidates) -> NDArray[np.float64]:
+    """Return what the weights multiply (n, C, 3): by margin, by score, by votes."""
+    shortfall = np.maximum(0, 1 - found.margins.astype(np.float64))
+    votes = np.log2(1 + found.votes.astype(np.float64) / _LEAST_VOTES)
+    return np.stack([-(shortfall**2), found.scores.astype(np.float64), votes], axis=-1)
+
+
+def _fit_order(
+    features: NDArray[np.float64], there: NDArray[np.bool_], weight: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return non-negative weights (3,) with the least listwise softmax loss."""
+    carried = weight.sum(axis=1, keepdims=True)
+    total = carried.sum()
 
     def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        odds = features @ x
+        odds = np.where(there, features @ x, -np.inf)
+        odds -= odds.max(axis=1, keepdims=True, initial=-1e30)
+        likely = np.exp(odds)
+        sums = np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
+        cost = -np.where(weight > 0, weight * (odds - np.log(sums)), 0).sum() / total
+        pull = carried * likely / sums - weight
+        slope = np.einsum("nc,ncp->p", pull, features) / total
+        return float(cost + _SMALL * x @ x), slope + 2 * _SMALL * x
+
+    bounds = [(0, None)] * features.shape[2]
+    start = np.full(features.shape[2], 0.5)
+    best: NDArray[np.float64] = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    return best if best.any() else np.ones(features.shape[2])
+
+
+def _fit_scale(scores: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return slope > 0 and threshold of a logistic regression (Platt's scaling).
+
+    Examples
+    --------
+    >>> slope, threshold = _fit_scale(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0, 1, 0, 1]) > 0)
+    >>> 0 < slope < 2, bool(np.isclose(-threshold / slope, 1.5, atol=0.01))
+    (True, True)
+    """
+    middle, spread = scores.mean(), max(float(scores.std()), 1e-9)
+    scaled = (scores - middle) / spread
+
+    def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        odds = x[0] * scaled + x[1]
         cost = np.logaddexp(0, odds) - correct * odds
         slope = 1 / (1 + np.exp(-np.clip(odds, -50, 50))) - correct
-        return float((weight * cost).mean()), features.T @ (weight * slope) / len(row)
+        gradient = np.array([(slope * scaled).mean(), slope.mean()]) + 2 * _SMALL / len(scores) * x
+        return float(cost.mean() + _SMALL / len(scores) * x @ x), gradient
 
-    bounds = [(0, None), (0, None), (None, None)]
-    start = np.array([1.0, 0.5, 0.0])
-    best = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
-    return Calibration(*map(float, best))
-
-
-def compute_pair_margins(
-    ranker: Ranker, rows: Sparse, found: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return the ranker's margin for each candidate (n, C) of each row."""
-    packed = PackedWeights(ranker.starts, ranker.gaps, ranker.weights, ranker.scale)
-    return compute_margins(to_arrays(rows), packed, ranker.bias, found)
+    bounds = [(1e-3, None), (None, None)]
+    best = minimize(loss, np.array([1.0, 0.0]), jac=True, bounds=bounds, method="L-BFGS-B").x
+    return float(best[0] / spread), float(best[1] - best[0] * middle / spread)

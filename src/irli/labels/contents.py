@@ -10,20 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_history
-from irli.base.checks import check_bool, check_float, check_int
+from irli.base.checks import check_bool, check_choice, check_float, check_int
 from irli.base.folder import LABELS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import tile
 from irli.engine.label_layout import LabelLayout, check_label_layout
-from irli.labels.calibration import Calibration
+from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.features import count_features
+from irli.labels.near_rows import NO_ROWS
+from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import LabelParameters
+from irli.labels.ranker import COST, LEAST_PRUNE
+from irli.labels.scaling import GIVEN, SCALINGS, Scaling
 from irli.labels.text import Names, Vectorizer
-from irli.labels.tune import LabelModel, LabelTuneResult
+from irli.labels.tune import LabelModel, LabelTuneResult, Wishes
 from irli.learning.repetition import History
 
 _TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
 _ARRAYS = tuple(name for name in LabelLayout._fields if name not in _TENSORS)
+_NEAR = tuple(name for name in _ARRAYS if name.startswith("near_"))
+_NO_WISHES = Wishes()
+_SCALED = ("routing", "ranking")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +53,8 @@ class LabelContents:
         Keys (`row_keys`) of the rows that the routers have learned from.
     names : Names or None
     vectorizer : Vectorizer or None
-    want_ranker : bool or None
-        Whether the user wants a ranker. None means: if it helps on held-out rows.
+    wishes : Wishes
+        What the user wants of ranking.
     """
 
     recipe: Recipe
@@ -59,7 +66,7 @@ class LabelContents:
     trained: NDArray[np.uint64]
     names: Names | None = None
     vectorizer: Vectorizer | None = None
-    want_ranker: bool | None = None
+    wishes: Wishes = _NO_WISHES
 
 
 def pack_labels(contents: LabelContents) -> Folder:
@@ -73,17 +80,25 @@ def pack_labels(contents: LabelContents) -> Folder:
         "recipe": dataclasses.asdict(contents.recipe),
         "defaults": dataclasses.asdict(model.parameters),
         "calibration": model.calibration._asdict(),
+        "alone": model.alone._asdict(),
+        "scaling": {"routing": model.routing.name, "ranking": model.ranking.name},
+        "cost": model.cost,
+        "prune": model.prune,
+        "objective": contents.wishes.objective,
         "history": contents.history,
         "rows": contents.rows,
         "dim": contents.dim,
         "text": text,
-        "ranker": contents.want_ranker,
+        "ranker": contents.wishes.ranker,
         "tuned": None if model.tuned is None else _pack_tuned(model.tuned),
     }
     arrays = {name: layout[name] for name in _ARRAYS} | {
         "counts": contents.counts,
         "trained": contents.trained,
     }
+    for use in _SCALED:
+        scaling = getattr(model, use)
+        arrays |= {f"{use}_factors": scaling.factors, f"{use}_means": scaling.means}
     tensors = {name: layout[name] for name in _TENSORS}
     return Folder(LABELS, meta, arrays | names | words, tensors)
 
@@ -92,16 +107,24 @@ def unpack_labels(folder: Folder) -> LabelContents:
     """Return the contents that `pack_labels` put into a folder, or raise `FormatError`."""
     check_kind(folder, LABELS)
     meta, arrays = folder.meta, folder.arrays
+    early = not any(name in arrays for name in _NEAR)  # written before there were near rows
     with reading():
         contents = LabelContents(
             recipe=Recipe(**meta["recipe"]),
             model=LabelModel(
                 LabelLayout(
-                    **_tile_weights(folder.tensors), **{name: arrays[name] for name in _ARRAYS}
+                    **_tile_weights(folder.tensors),
+                    **{name: arrays[name] for name in _ARRAYS if name in arrays or not early},
+                    **(_name_no_rows() if early else {}),
                 ),
                 LabelParameters.from_json(meta["defaults"]),
                 Calibration(**meta["calibration"]),
+                Calibration(**meta["alone"]) if "alone" in meta else INDEX_ALONE,
                 _unpack_tuned(meta.get("tuned")),
+                routing=_unpack_scaling("routing", meta, arrays),
+                ranking=_unpack_scaling("ranking", meta, arrays),
+                cost=check_float("cost", meta.get("cost", COST), at_least=0.0),
+                prune=check_float("prune", meta.get("prune", LEAST_PRUNE), at_least=0.0),
             ),
             history=check_history(meta["history"]),
             rows=check_int("rows", meta["rows"], at_least=0),
@@ -112,7 +135,10 @@ def unpack_labels(folder: Folder) -> LabelContents:
             vectorizer=(
                 None if meta["text"] is None else Vectorizer.from_state(meta["text"], arrays)
             ),
-            want_ranker=None if meta["ranker"] is None else check_bool("ranker", meta["ranker"]),
+            wishes=Wishes(
+                None if meta["ranker"] is None else check_bool("ranker", meta["ranker"]),
+                check_choice("objective", meta.get("objective", "balanced"), OBJECTIVES),
+            ),
         )
         _check_contents(contents)
         return contents
@@ -137,6 +163,24 @@ def _unpack_tuned(values: Any) -> LabelTuneResult | None:
     )
 
 
+def _name_no_rows() -> dict[str, NDArray[Any]]:
+    return {f"near_{name}": array for name, array in NO_ROWS._asdict().items()}
+
+
+def _unpack_scaling(use: str, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaling:
+    """Return how rows are scaled. In early folders they are as they were given."""
+    if "scaling" not in meta:
+        return GIVEN
+    name = check_choice("scaling", meta["scaling"][use], SCALINGS)
+    return Scaling(name, arrays[f"{use}_factors"], arrays[f"{use}_means"])
+
+
+def _check_scaling(use: str, scaling: Scaling, dim: int) -> None:
+    factors = dim if scaling.name in ("tf-idf", "standard") else 0
+    check_array(f"{use}_factors", scaling.factors, np.float32, factors)
+    check_array(f"{use}_means", scaling.means, np.float32, dim if scaling.name == "standard" else 0)
+
+
 def _check_contents(contents: LabelContents) -> None:
     """Raise unless the parts agree: then no kernel leaves the bounds of an array."""
     layout, calibration = contents.model.layout, contents.model.calibration
@@ -150,11 +194,18 @@ def _check_contents(contents: LabelContents) -> None:
         raise array_error("words", f"have {features} words", str(len(contents.vectorizer.words)))
     width = count_features(features, contents.recipe)
     check_array("project", layout.project, np.int8, None, width, None)
-    check_float("by_margin", calibration.by_margin, at_least=0.0)
-    check_float("by_score", calibration.by_score)
-    check_float("threshold", calibration.threshold)
+    for one in (calibration, contents.model.alone):
+        check_float("by_margin", one.by_margin, at_least=0.0)
+        check_float("by_votes", one.by_votes, at_least=0.0)
+        check_float("by_score", one.by_score)
+        check_float("threshold", one.threshold)
+        check_bool("own", one.own)
     if len(layout.starts) > 1 or calibration.by_margin > 0:  # there is a ranker
         check_array("starts", layout.starts, np.int64, features + 1)
+    if len(layout.near_starts) > 1 or calibration.by_votes > 0:  # there are near rows
+        check_array("near_starts", layout.near_starts, np.int64, features + 1)
+    for use in _SCALED:
+        _check_scaling(use, getattr(contents.model, use), features)
 
 
 def _tile_weights(tensors: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping, Sized
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.base.checks import check_bool, check_int, check_k, check_keywords
+from irli.base.checks import (
+    check_bool,
+    check_choice,
+    check_float,
+    check_int,
+    check_k,
+    check_keywords,
+)
 from irli.base.folder import LABELS, Folder, reading, write_folder
 from irli.base.html import render_html
 from irli.base.index import Configured, SavedIndex
@@ -24,16 +31,17 @@ from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK
 from irli.errors import InvalidParameter, IrliWarning, NotFitted
 from irli.labels.assemble import add_ranker, assemble_labels, read_ranker, read_repetitions
-from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.features import as_sparse, hash_features
 from irli.labels.grow import add_to_partitions, join_rankers, train_new_labels
 from irli.labels.metrics import precision
+from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, make_label_problem
 from irli.labels.text import Names, Vectorizer, extend_names, name_labels, vectorize_texts
-from irli.labels.tune import LabelTuneResult, tune_labels
+from irli.labels.tune import LabelModel, LabelTuneResult, Wishes, tune_labels
 from irli.learning import learn, load_runs
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.repetition import History, Repetition, join_histories
@@ -44,8 +52,8 @@ log = get_logger(__name__)
 class Prediction(NamedTuple):
     """Scores and labels, best first.
 
-    With a ranker, scores are log-odds, calibrated on held-out rows. Above 0, a label is more likely
-    than not.
+    A score is the probability that the row carries the label, calibrated on held-out rows: in
+    (0, 1], and 0 where there is no label.
     """
 
     scores: NDArray[np.float32]
@@ -75,8 +83,11 @@ class LabelIndex(SavedIndex, Configured):
     recipe : str or Recipe
         How to learn: "labels", "paper-labels", or one made with `irli.recipe`.
     ranker : bool, optional
-        Whether linear classifiers rerank the labels that the index finds. By default they do if
-        that is better on held-out rows.
+        Whether linear classifiers and near rows rank labels together with the index. By default
+        they do if that is better on held-out rows.
+    objective : {"precision", "balanced", "propensity"}
+        What counts when rare labels compete with common ones: precision, precision weighted by
+        the rarity of the labels (PSP), or the mean of both.
 
     Learning is all or nothing: if `fit`, `refit` or `add_labels` fails or is interrupted, the index
     answers as before.
@@ -90,11 +101,22 @@ class LabelIndex(SavedIndex, Configured):
     array([0, 1, 2, 3, 4])
     """
 
-    def __init__(self, recipe: str | Recipe = "labels", *, ranker: bool | None = None) -> None:
+    def __init__(
+        self,
+        recipe: str | Recipe = "labels",
+        *,
+        ranker: bool | None = None,
+        objective: str = "balanced",
+    ) -> None:
         as_recipe(recipe).check_for_labels()
         if ranker is not None:
             check_bool("ranker", ranker, owner="LabelIndex")
-        self._given: dict[str, Any] = {"recipe": recipe, "ranker": ranker}
+        check_choice("objective", objective, OBJECTIVES, owner="LabelIndex")
+        self._given: dict[str, Any] = {
+            "recipe": recipe,
+            "ranker": ranker,
+            "objective": objective,
+        }
         self._learned: _Learned | None = None
 
     # --- learning ------------------------------------------------------------------------------
@@ -133,6 +155,10 @@ class LabelIndex(SavedIndex, Configured):
         self._learned = self._learn(X, Y, names, options)
         return self
 
+    @property
+    def _wishes(self) -> Wishes:
+        return Wishes(self._given["ranker"], self._given["objective"])
+
     def _learn(
         self,
         X: Any,
@@ -154,7 +180,7 @@ class LabelIndex(SavedIndex, Configured):
         made = make_label_problem(rows, labels, recipe)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
-            made, repetitions, rows, labels, recipe, self._given["ranker"], run.thread_count
+            made, repetitions, rows, labels, recipe, self._wishes, run.thread_count
         )
         return _learned(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
@@ -241,7 +267,7 @@ class LabelIndex(SavedIndex, Configured):
         shorter = dataclasses.replace(old.recipe, epochs=epochs)
         repetitions = learn(made.problem, shorter, run, start)
         contents = complete_labels(
-            made, repetitions, rows, labels, old.recipe, self._given["ranker"], run.thread_count
+            made, repetitions, rows, labels, old.recipe, self._wishes, run.thread_count
         )
         self._learned = _learned(
             dataclasses.replace(
@@ -288,7 +314,7 @@ class LabelIndex(SavedIndex, Configured):
         counts = np.concatenate([old.counts, new])
         repetitions = add_to_partitions(read_repetitions(layout), rows, labels, old.recipe)
         grown = assemble_labels(repetitions, counts)
-        if model.calibration.by_margin:
+        if len(layout.starts) > 1:
             new_ranker = train_new_labels(as_sparse(rows), labels, thread_count(threads))
             grown = add_ranker(grown, join_rankers(read_ranker(layout), new_ranker))
         self._learned = _learned(
@@ -303,6 +329,7 @@ class LabelIndex(SavedIndex, Configured):
         X: Any,
         k: int = 5,
         *,
+        threshold: float | None = None,
         ranker: bool | None = None,
         threads: int | None = None,
         **parameters: Unpack[PredictArguments],
@@ -315,43 +342,68 @@ class LabelIndex(SavedIndex, Configured):
             There may be no rows at all (n = 0).
         k : int
             At most the number of labels, or 65,536 if that is more.
+        threshold : float
+            Leave out labels that are less probable than this, in [0, 1].
         ranker : bool
-            False returns what the index finds, without reranking. True is an error if there is no
-            ranker.
+            False returns what the index finds, without ranker and near rows. True is an error if
+            there is no ranker.
         threads : int
             -1 uses every core.
         **parameters
-            probes, min_votes, candidates, score: see `LabelParameters`. Those left out have the
-            values that `fit` chose on held-out rows.
+            probes, min_votes, candidates, near, score: see `LabelParameters`. Those left out have
+            the values that `fit` chose on held-out rows.
 
         Returns
         -------
         Prediction
-            `scores` and `labels` of shape (n, k), or (k,) for a single row. If fewer than k labels
-            are found, the other columns have label -1. `counts` says how many are found: all
-            labels of the probed buckets can be fewer than k.
+            `scores`, which are probabilities, and `labels` of shape (n, k), or (k,) for a single
+            row. If fewer than k labels are found, the other columns have label -1 and score 0.
+            `counts` says how many are found: all labels of the probed buckets can be fewer than k.
         """
+        if threshold is not None:
+            check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
+        odds, labels, single = self._rank(X, k, ranker, threads, parameters)
+        scores = to_probabilities(odds)
+        scores[labels < 0] = 0
+        if threshold is not None:
+            unlikely = scores < threshold
+            scores[unlikely], labels[unlikely] = 0, -1
+        return Prediction(scores[0], labels[0]) if single else Prediction(scores, labels)
+
+    def _rank(
+        self,
+        X: Any,
+        k: int,
+        ranker: bool | None,
+        threads: int | None,
+        parameters: PredictArguments,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], bool]:
+        """Return log-odds and labels (n, k), best first, and whether a single row was given."""
         contents, predictor = self._fitted()
         model, count = contents.model, len(contents.counts)
         k = check_k(k, count, owner="predict")
         rows, single = as_query_rows(X, contents.dim)
         chosen = model.parameters.replace(**parameters)
-        calibration = _choose_calibration(model.calibration, ranker)
+        calibration = _choose_calibration(model, ranker)
+        _check_near(chosen, calibration, parameters)
         most = min(k, count)
-        routed = hash_features(rows, contents.recipe)
+        routed = hash_features(model.routing.apply(rows), contents.recipe)
+        ranked = model.ranking.apply(rows)
         if threads is not None or rows.shape[0] > BLOCK:  # asking the system takes a while
             threads = thread_count(threads)
-        scores, labels = predictor.predict(routed, rows, most, chosen, calibration, threads or 1)
+        scores, labels = predictor.predict(routed, ranked, most, chosen, calibration, threads or 1)
+        if not calibration.is_blended:
+            scores = scores * np.float32(calibration.by_score) + np.float32(calibration.threshold)
         if most < k:
             more = ((0, 0), (0, k - most))
             scores = np.pad(scores, more, constant_values=-np.inf)
             labels = np.pad(labels, more, constant_values=-1)
-        return Prediction(scores[0], labels[0]) if single else Prediction(scores, labels)
+        return scores, labels, single
 
     def predict_text(
         self, texts: Iterable[str], k: int = 5, **options: Any
     ) -> list[list[tuple[str, float]]]:
-        """Return the names and scores of at most k labels of each text, best first.
+        """Return the names and probabilities of at most k labels of each text, best first.
 
         A text without a word that the index knows gets an empty list. A warning says how many such
         texts there are.
@@ -391,23 +443,23 @@ class LabelIndex(SavedIndex, Configured):
         return np.arange(len(self)) if names is None else np.array(list(names), dtype=object)
 
     def decision_function(self, X: Any, k: int = 5, **options: Any) -> Sparse:
-        """Return the scores of the k best labels of each row: a sparse array (n, L).
+        """Return the log-odds of the k best labels of each row: a sparse array (n, L).
 
         Labels that are not stored were not found. A stored 0 is a score like any other.
 
         Parameters
         ----------
         X, k, **options
-            As for `predict`.
+            As for `predict`, without `threshold`.
         """
-        found = self.predict(_as_batch(X), k, **options)
-        return _to_sparse(found.scores, found.labels, len(self))
+        ranker, threads = options.pop("ranker", None), options.pop("threads", None)
+        scores, labels, _ = self._rank(
+            _as_batch(X), k, ranker, threads, cast(PredictArguments, options)
+        )
+        return _to_sparse(scores, labels, len(self))
 
     def predict_proba(self, X: Any, k: int = 5, **options: Any) -> Sparse:
         """Return the probabilities of the k best labels of each row: a sparse array (n, L).
-
-        With a ranker, each is the probability that the row carries the label. Without one, those
-        of a row add up to 1, and only their order counts.
 
         Parameters
         ----------
@@ -422,15 +474,7 @@ class LabelIndex(SavedIndex, Configured):
         array([0, 1, 2])
         """
         found = self.predict(_as_batch(X), k, **options)
-        calibration = _choose_calibration(self.calibration, options.get("ranker"))
-        with np.errstate(over="ignore", invalid="ignore"):
-            if calibration.by_margin:
-                likely = 1 / (1 + np.exp(-found.scores.astype(np.float64)))
-            else:
-                likely = np.exp(found.scores - found.scores.max(axis=1, keepdims=True))
-                likely /= likely.sum(axis=1, keepdims=True)
-        smallest = np.finfo(np.float32).tiny  # it is in (0, 1], and never 0
-        return _to_sparse(np.maximum(likely, smallest), found.labels, len(self))
+        return _to_sparse(found.scores, found.labels, len(self))
 
     def score(self, X: Any, Y: Any) -> float:
         """Return P@1: the share of rows whose best label is one of theirs. `Y` is as for `fit`."""
@@ -445,7 +489,7 @@ class LabelIndex(SavedIndex, Configured):
         if self._learned is None:
             return f"LabelIndex(recipe={self.recipe.name!r}, not fitted)"
         repetitions, buckets = self._learned.predictor.layout.bias.shape
-        ranker = "with" if self.calibration.by_margin else "without"
+        ranker = "with" if self.calibration.is_blended else "without"
         return (
             f"LabelIndex(recipe={self.recipe.name!r}, {len(self)} labels, "
             f"{repetitions} x {buckets} buckets, {ranker} ranker)"
@@ -569,7 +613,11 @@ class LabelIndex(SavedIndex, Configured):
         """Return the index that a folder in memory holds."""
         contents = unpack_labels(folder)
         with reading():  # the native engine checks that no array points outside of another
-            index = cls(contents.recipe, ranker=contents.want_ranker)
+            index = cls(
+                contents.recipe,
+                ranker=contents.wishes.ranker,
+                objective=contents.wishes.objective,
+            )
             index._learned = _learned(contents)
         return index
 
@@ -587,25 +635,38 @@ def complete_labels(
     rows: Rows,
     labels: Sparse,
     recipe: Recipe,
-    want_ranker: bool | None,
+    wishes: Wishes,
     threads: int,
 ) -> LabelContents:
     """Run the last two phases, assemble and tune, on rows (n, d) with labels (n, L)."""
     counts = count_labels(labels)
     layout = assemble_labels(repetitions, counts)
-    model = tune_labels(layout, rows, labels, made.split, recipe, want_ranker, threads)
-    ranker = "with" if model.calibration.by_margin else "without"
+    model = tune_labels(layout, rows, labels, made, recipe, wishes, threads)
+    ranker = "with" if model.calibration.is_blended else "without"
     log.info("tuned: %s, %s ranker", model.parameters, ranker)
     return LabelContents(
         recipe=recipe,
         model=model,
-        history=join_histories(repetitions),
+        history=[*join_histories(repetitions), *model.trials],
         rows=rows.shape[0],
         dim=rows.shape[1],
         counts=counts,
         trained=made.trained,
-        want_ranker=want_ranker,
+        wishes=wishes,
     )
+
+
+def to_probabilities(odds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the probabilities that log-odds stand for, in (0, 1].
+
+    Examples
+    --------
+    >>> to_probabilities(np.array([0.0, 40.0, -500.0], dtype="f4"))
+    array([5.0000000e-01, 1.0000000e+00, 1.1754944e-38], dtype=float32)
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        likely = 1 / (1 + np.exp(-odds.astype(np.float64)))
+    return np.maximum(likely, np.finfo(np.float32).tiny).astype(np.float32)
 
 
 def _as_batch(X: Any) -> Any:
@@ -628,7 +689,7 @@ def _to_sparse(values: NDArray[Any], labels: NDArray[np.int64], count: int) -> S
 def leave_out_empty(found: Prediction, rows: Sparse) -> tuple[Prediction, int]:
     """Return the prediction without labels for rows without features, and how many there are."""
     empty = np.diff(rows.indptr) == 0
-    found.scores[empty], found.labels[empty] = -np.inf, -1
+    found.scores[empty], found.labels[empty] = 0, -1
     return found, int(empty.sum())
 
 
@@ -640,18 +701,27 @@ def describe_empty(empty: int, texts: int) -> str:
     )
 
 
-def _choose_calibration(known: Calibration, ranker: bool | None) -> Calibration:
+def _choose_calibration(model: LabelModel, ranker: bool | None) -> Calibration:
     """Return the calibration with which to predict, with or without the ranker."""
     if ranker is None:
-        return known
+        return model.calibration
     if not check_bool("ranker", ranker, owner="predict"):
-        return INDEX_ALONE
-    if known.by_margin == 0:
+        return model.alone
+    if not model.calibration.is_blended:
         raise InvalidParameter(
             "The 'ranker' parameter of predict must not be True for an index without a ranker. "
             "Got True instead. Leave it out, or fit LabelIndex(ranker=True)."
         )
-    return known
+    return model.calibration
+
+
+def _check_near(chosen: LabelParameters, calibration: Calibration, given: PredictArguments) -> None:
+    """Raise if near rows are asked for that the index does not have."""
+    if given.get("near") and calibration.by_votes <= 0:
+        raise InvalidParameter(
+            "The 'near' parameter of predict must be 0 for an index, or a prediction, without near "
+            f"rows. Got {chosen.near} instead. Leave it out: they did not help on held-out rows."
+        )
 
 
 def _count_names(names: Iterable[str] | None) -> int:

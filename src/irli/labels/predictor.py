@@ -12,7 +12,7 @@ from irli.base.memory import read_only
 from irli.base.threads import run_batch
 from irli.base.types import Rows
 from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.calibration import INDEX_ALONE, Calibration, Candidates
 from irli.labels.features import to_arrays
 from irli.labels.parameters import LabelParameters
 
@@ -55,3 +55,31 @@ class Predictor:
 
         run_batch(work, count, threads, BLOCK)
         return scores, labels
+
+    def list_candidates(
+        self,
+        routed: Rows,
+        ranked: Rows,
+        parameters: LabelParameters,
+        calibration: Calibration,
+        threads: int = 1,
+    ) -> Candidates:
+        """Return the candidates of rows, and what each source knows of them.
+
+        `calibration` says which sources there are: those with a weight.
+        """
+        plan = parameters.to_plan(1, calibration)
+        sources = 1 + (plan.by_margin > 0 and plan.own) + (plan.near > 0)
+        width = max(1, min(sources * plan.candidates, len(self.layout.prior)))
+        count = routed.shape[0]
+        labels = np.empty((count, width), dtype=np.int64)
+        scores, margins, votes = (np.empty((count, width), dtype=np.float32) for _ in range(3))
+        by_routers, by_ranker = to_arrays(routed), to_arrays(ranked)
+
+        def work(first: int, last: int) -> int:
+            return self._native.list_candidates(
+                by_routers, by_ranker, plan, first, last, labels, scores, margins, votes
+            )
+
+        run_batch(work, count, threads, BLOCK)
+        return Candidates(labels, scores, margins, votes)

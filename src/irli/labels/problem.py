@@ -19,6 +19,7 @@ from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.labels.features import hash_features
 from irli.labels.profiles import average_profiles, embed_rows, normalize
+from irli.labels.scaling import GIVEN, Scaling
 from irli.learning.problem import Problem
 
 log = get_logger(__name__)
@@ -27,7 +28,7 @@ _DIRECTIONS = 128  # dimensions of embedded rows and of label profiles
 _GROUP = 8  # rows in a group, at most, unless they are near copies
 _ALIKE = 0.03  # rows of unit length within this distance are near copies
 _HELD_SHARE = 0.05  # of the rows
-_HELD_MOST = 2000
+_HELD_MOST = 3000
 _VALIDATION_ROWS = 500  # held-out rows that validate re-partitions, at most
 _VALIDATION_LABELS = 10  # labels of each of them, at most
 _MIX, _OTHER_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -46,11 +47,13 @@ class LabelProblem(NamedTuple):
     problem: Problem
     split: Split
     trained: NDArray[np.uint64]  # keys of all rows that the routers have seen after training
+    scaling: Scaling = GIVEN  # of the routers' rows
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
         self.problem.save(folder)
-        for name, value in (*self.split._asdict().items(), ("trained", self.trained)):
+        parts = {**self.split._asdict(), "trained": self.trained, **self.scaling.state()}
+        for name, value in parts.items():
             np.save(folder / f"label_{name}.npy", value)
 
     @classmethod
@@ -59,11 +62,16 @@ class LabelProblem(NamedTuple):
         train, held, trained = (
             np.load(folder / f"label_{name}.npy") for name in ("train", "held", "trained")
         )
-        return cls(Problem.load(folder), Split(train, held), trained)
+        parts = {name: np.load(folder / f"label_{name}.npy") for name in Scaling._fields}
+        return cls(Problem.load(folder), Split(train, held), trained, Scaling.from_state(parts))
 
 
 def make_label_problem(
-    rows: Rows, labels: Sparse, recipe: Recipe, trained: NDArray[np.uint64] | None = None
+    rows: Rows,
+    labels: Sparse,
+    recipe: Recipe,
+    trained: NDArray[np.uint64] | None = None,
+    scaling: Scaling = GIVEN,
 ) -> LabelProblem:
     """Turn rows and their labels into a problem to learn.
 
@@ -73,9 +81,11 @@ def make_label_problem(
     labels : CSR of shape (n, L)
     trained : uint64 array, optional
         Keys of the rows that the routers have already seen. Other rows are held out.
+    scaling : Scaling
+        Of the rows that the routers see.
     """
     rng = np.random.default_rng([recipe.seed, 0x1D])
-    routed = hash_features(rows, recipe)
+    routed = hash_features(scaling.apply(rows), recipe)
     embedded = normalize(embed_rows(routed, _DIRECTIONS, recipe.seed))
     useful = np.flatnonzero(np.diff(labels.indptr))  # rows without labels are of no use
     keys = row_keys(routed)
@@ -101,7 +111,8 @@ def make_label_problem(
         "problem: %d labels, %d training rows, %d held out", labels.shape[1], count, len(split.held)
     )
     known = np.unique(keys[split.train])
-    return LabelProblem(problem, split, known if trained is None else np.union1d(known, trained))
+    keys = known if trained is None else np.union1d(known, trained)
+    return LabelProblem(problem, split, keys, scaling)
 
 
 def row_keys(rows: Rows) -> NDArray[np.uint64]:

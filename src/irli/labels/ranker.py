@@ -1,7 +1,7 @@
 """Ranker: train, pack and prune a linear classifier per label, to rerank what the index finds.
 
-Each classifier is trained against hard negatives: rows for which the index proposed the label
-wrongly, or whose near rows carry it. Small weights are dropped. The rest is stored by feature, in
+Each classifier is trained against hard negatives (see `irli.labels.negatives`). Small weights are
+dropped. The rest is stored by feature, in
 three bytes each, so scoring a row reads only the weights of the row's own features.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from irli.base.threads import run_all
 from irli.base.types import Sparse
 from irli.engine.linear import (
+    PackedWeights,
     RowLists,
     TrainedWeights,
     TrainingRows,
@@ -28,7 +29,7 @@ from irli.labels.features import to_arrays
 
 _PIECES = 16  # pieces of work for each thread
 
-COST = 0.5  # of a violated margin, relative to the squared norm of the weights
+COST = 0.25  # of a violated margin, relative to the squared norm of the weights
 LEAST_PRUNE = 0.02  # smallest pruning threshold: see `Ranker.prune`
 
 
@@ -67,6 +68,11 @@ class Ranker(NamedTuple):
         array([[ 0. ,  0.5, -2. ]], dtype=float32)
         """
         return cls(*pack_weights(*to_arrays(matrix), len(bias)), bias)
+
+    @property
+    def packed(self) -> PackedWeights:
+        """The weights without the bias."""
+        return PackedWeights(self.starts, self.gaps, self.weights, self.scale)
 
     def matrix(self) -> Sparse:
         """Return the weights as a CSR of shape (D, L)."""

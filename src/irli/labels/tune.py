@@ -1,14 +1,17 @@
-"""Phase 4, tune_labels: choose prediction parameters, and train the ranker if it helps.
+"""Phase 4, tune_labels: train the ranker, and choose on held-out rows how to predict.
 
-Everything is chosen on held-out rows: the score, the number of probes, whether to use the ranker,
-and its weight beside the index. The ranker that is evaluated is trained without these rows. The
-final ranker is then trained on all rows.
+Three sources know something of a label: the routers, the ranker and near rows. Each proposes labels
+and scores those of the others; `irli.labels.calibration` blends the scores. What is chosen on
+held-out rows: the routers' score and probes, how the ranker's rows are scaled, its cost, which
+sources count, candidates, pruning. Rankers that are evaluated are trained without these rows, and
+near rows are others. The final ranker is then trained on all rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,36 +21,55 @@ from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
-from irli.labels.assemble import add_ranker
-from irli.labels.calibration import INDEX_ALONE, Calibration, compute_pair_margins, fit_calibration
+from irli.labels.assemble import add_near_rows, add_ranker
+from irli.labels.calibration import Calibration, Candidates, calibrate_scores, fit_calibration
 from irli.labels.features import as_sparse, hash_features
-from irli.labels.hard_negatives import find_near_labels
-from irli.labels.metrics import (
-    inverse_propensity,
-    precision,
-    propensity_scored_precision,
-    recall,
-)
+from irli.labels.metrics import recall
+from irli.labels.near_rows import NO_ROWS, NearRows
+from irli.labels.negatives import as_pattern, gather_negatives, mine_negatives
+from irli.labels.objective import Objective, mean_precision
 from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor
-from irli.labels.problem import Split
+from irli.labels.problem import LabelProblem, Split
 from irli.labels.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, usual_values
+from irli.labels.scaling import GIVEN, Scaling, list_scalings
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
-_SHORTLIST = 200  # labels that the index proposes for a row; the ranker trains on and reranks them
+_SHORTLIST = 200  # labels that the index proposes for a row
 _MORE_PER_LABEL = 4  # further ones for each label that a row carries on average
-_MANY = 10  # labels per row, on average, from which on labels of near rows are negatives too
+_TAUGHT = 20  # of them that are negatives of the ranker
+_NEAR = 100  # near rows that vote
+_MINED = 2  # rounds of mining
+_COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be tried
 _PRUNES = (LEAST_PRUNE, 0.03, 0.04, 0.06)  # pruning thresholds that are tried
-_MIN_GAIN = 0.002  # precision that a ranker must gain to be used, and that pruning may cost
-_CANDIDATES = (50, 100, 200)  # lengths of the reranked shortlist that are tried
-_TIE = 0.0005  # quality within which the cheaper parameters win
+_MIN_GAIN = 0.002  # quality that pruning may cost
+_CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
+_TIE = 0.0005  # quality within which the cheaper way wins
+_TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
 _BLOCK = 65_536  # rows whose shortlists are found at once
 _SCORES = tuple(score for score in SCORES if score != "votes")  # those that are tried
 _PROBES = (4, 8, 16, 32, 64, 128)  # numbers of probes that are tried
 _PROBES_BY_VOTES = (1, 2, 5, 10, 20, 50, 100)  # those that are tried if votes order the labels
 _USUAL = 3  # position of the one at which the scores are compared
 _TOLERANCE = 0.002  # mean of precision and recall that fewer probes may cost
+
+
+class Wishes(NamedTuple):
+    """What the user wants of ranking.
+
+    Attributes
+    ----------
+    ranker : bool or None
+        Whether there is a ranker. None means: if it helps on held-out rows.
+    objective : str
+        See `irli.labels.objective`.
+    """
+
+    ranker: bool | None = None
+    objective: str = "balanced"
 
 
 class LabelTuneResult(NamedTuple):
@@ -77,208 +99,348 @@ class LabelTuneResult(NamedTuple):
 
 
 class LabelModel(NamedTuple):
-    """All that prediction needs: the layout, the parameters and the calibration."""
+    """All that prediction needs: the layout, the parameters and the calibration.
+
+    Attributes
+    ----------
+    alone : Calibration
+        That of the index without the ranker and near rows.
+    routing, ranking : Scaling
+        How rows are scaled for the routers, and for the ranker and near rows.
+    cost : float
+        Of the ranker, for training it again.
+    """
 
     layout: LabelLayout
     parameters: LabelParameters
     calibration: Calibration
+    alone: Calibration
     tuned: LabelTuneResult | None  # None in early folders
+    routing: Scaling = GIVEN
+    ranking: Scaling = GIVEN
+    cost: float = COST
+    prune: float = LEAST_PRUNE
+    trials: Sequence[dict[str, Any]] = ()
 
 
 def tune_labels(
     layout: LabelLayout,
     rows: Rows,
     labels: Sparse,
-    split: Split,
+    made: LabelProblem,
     recipe: Recipe,
-    want_ranker: bool | None,
+    wishes: Wishes,
     threads: int,
 ) -> LabelModel:
-    """Choose how to predict, and add a ranker to the layout if it helps.
+    """Choose how to predict, and add a ranker and near rows to the layout if they help.
 
-    `want_ranker` decides about the ranker, unless it is None. With `search="votes"` in the recipe,
-    None means no ranker, and labels are ordered by votes: so it is in the paper.
+    With `search="votes"` in the recipe there is no ranker unless it is wanted, and labels are
+    ordered by votes: so it is in the paper.
     """
-    routed = as_sparse(hash_features(rows, recipe))
-    ranked = as_sparse(rows)
+    split, routing, want_ranker = made.split, made.scaling, wishes.ranker
+    routed = as_sparse(hash_features(routing.apply(rows), recipe))
     predictor = Predictor(layout)
     held, truth = split.held, labels[split.held]
     width = min(_SHORTLIST + _MORE_PER_LABEL * labels.nnz // labels.shape[0], labels.shape[1])
     by_votes = recipe.search == "votes" and not want_ranker
     choose = _choose_probes_by_votes if by_votes else _choose_parameters
     parameters = choose(predictor, routed[held], truth, width, threads)
+    scores, found = predictor.predict(
+        routed[held], routed[held], width, parameters, threads=threads
+    )
+    alone = calibrate_scores(found, scores, truth)
+    precision = mean_precision(found, truth)
+    index_alone = LabelModel(
+        layout,
+        parameters,
+        alone,
+        alone,
+        LabelTuneResult(parameters, False, precision, precision, len(held)),
+        routing,
+    )
     if want_ranker is False or by_votes:
-        _, found = predictor.predict(routed[held], routed[held], width, parameters, threads=threads)
-        return _use_index_alone(layout, parameters, _mean_precision(found, truth), len(held))
-    proposed = _propose(predictor, routed, parameters, threads)
-    if labels.nnz >= _MANY * labels.shape[0]:
-        proposed = sp.csr_array(proposed + find_near_labels(ranked, labels, split.train, threads))
-    trial = _train_on(ranked, labels, proposed, split.train, _PRUNES[0], recipe, threads)
-    shortlists = []
-    for probes in [count for count in _list_probes(layout) if count <= parameters.probes]:
-        fewer = dataclasses.replace(parameters, probes=probes)
-        scores, found = predictor.predict(routed[held], ranked[held], width, fewer, threads=threads)
-        shortlists.append(Shortlist(fewer, ranked[held], truth, found, scores, labels[split.train]))
-    choice = _choose_ranking(trial, usual_values(ranked), shortlists)
-    alone = _mean_precision(shortlists[-1].found, truth)
-    log.info("held-out precision: index alone %.4f, with the ranker %.4f", alone, choice.precision)
-    if want_ranker is None and choice.precision < alone + _MIN_GAIN:
-        return _use_index_alone(layout, parameters, alone, len(held))
-    labelled = np.flatnonzero(np.diff(labels.indptr))
-    ranker = _train_on(ranked, labels, proposed, labelled, choice.prune, recipe, threads)
-    tuned = LabelTuneResult(choice.parameters, True, choice.precision, alone, len(held))
-    return LabelModel(add_ranker(layout, ranker), choice.parameters, choice.calibration, tuned)
+        return index_alone
+    goal = Objective.of(wishes.objective, labels[split.train])
+    bench = _Bench(layout, routed, rows, labels, split, goal, parameters, recipe.seed, threads)
+    trial = bench.choose_trial()
+    choice = bench.choose_ranking(trial)
+    quality = goal.measure(found, truth)
+    bench.note("sources", "index alone", quality)
+    log.info("held-out quality: index alone %.4f, blended %.4f", quality, choice.quality)
+    if want_ranker is None and choice.quality < quality + _TIE:
+        return index_alone._replace(trials=bench.trials)
+    return bench.complete(trial, choice, index_alone)
 
 
-def _use_index_alone(
-    layout: LabelLayout, parameters: LabelParameters, precision: float, rows: int
-) -> LabelModel:
-    tuned = LabelTuneResult(parameters, False, precision, precision, rows)
-    return LabelModel(layout, parameters, INDEX_ALONE, tuned)
+class _Trial(NamedTuple):
+    """A ranker that was trained without the held-out rows, and what it was trained with."""
+
+    scaling: Scaling
+    ranked: Sparse  # all rows, scaled (n, D)
+    negatives: Sparse  # (n, L)
+    cost: float
+    ranker: Ranker
 
 
-class Shortlist(NamedTuple):
-    """The labels that the index finds for held-out rows with some parameters, before reranking."""
+class _Way(NamedTuple):
+    """A way to predict, before its weights are fitted."""
 
     parameters: LabelParameters
-    rows: Sparse  # (n, D)
-    truth: Sparse  # (n, L)
-    found: NDArray[np.int64]  # (n, C), best first
-    scores: NDArray[np.float32]  # (n, C)
-    train_labels: Sparse  # (training rows, L)
-
-    def keep_first(self, count: int) -> Shortlist:
-        """Return the shortlist cut to `count` candidates for each row."""
-        return self._replace(
-            parameters=dataclasses.replace(self.parameters, candidates=count),
-            found=self.found[:, :count],
-            scores=self.scores[:, :count],
-        )
+    ranker: Ranker
+    known: NearRows
 
 
-class Evaluation(NamedTuple):
-    """How well a ranker reranks a shortlist."""
+class _Evaluation(NamedTuple):
+    """How well a way predicts, with the weights that were fitted for it."""
 
+    way: _Way
     calibration: Calibration
-    precision: float  # mean of P@1, P@3 and P@5
-    quality: float  # mean of `precision` and of the same for propensity-scored precision
-
-
-def _evaluate(ranker: Ranker, shortlist: Shortlist) -> Evaluation:
-    """Fit the calibration on the shortlist, rerank it, and measure the best labels."""
-    # Equal weights would favour precision, full weights propensity-scored precision. The square
-    # root lies between.
-    importance = np.sqrt(weigh_rare_labels(shortlist.train_labels))
-    weights = (
-        inverse_propensity(shortlist.train_labels)
-        if shortlist.train_labels.shape[0] > 2
-        else importance
-    )
-    there = shortlist.found >= 0
-    scores = np.where(there, shortlist.scores, 0)
-    margins = compute_pair_margins(ranker, shortlist.rows, shortlist.found)
-    calibration = fit_calibration(margins, shortlist.truth, shortlist.found, scores, importance)
-    odds = np.where(there, calibration.to_log_odds(margins, scores), -np.inf)
-    order = np.argsort(-odds, axis=1, kind="stable")[:, :5]
-    best = np.take_along_axis(shortlist.found, order, axis=1)
-    mean = _mean_precision(best, shortlist.truth)
-    rare = np.mean(
-        [propensity_scored_precision(best, shortlist.truth, weights, k) for k in _list_depths(best)]
-    )
-    return Evaluation(calibration, mean, (mean + float(rare)) / 2)
-
-
-class Choice(NamedTuple):
-    """How to predict with a ranker, how far to prune it, and its precision on held-out rows."""
-
-    parameters: LabelParameters
-    prune: float
-    calibration: Calibration
+    quality: float
     precision: float
+    prune: float = LEAST_PRUNE
 
 
-def _choose_ranking(
-    ranker: Ranker, usual: NDArray[np.float32], shortlists: list[Shortlist]
-) -> Choice:
-    """Choose the fewest probes, then the fewest candidates, then the strongest pruning.
+class _Bench:
+    """Trains rankers without the held-out rows, and measures ways to predict on these."""
 
-    Each choice may lose only a little quality. `shortlists` are in the order of their probes.
-    """
-    shortlist = _find_cheapest(ranker, shortlists)
-    width = shortlist.found.shape[1]
-    counts = sorted({min(count, width) for count in (*_CANDIDATES, width)})
-    shortlist = _find_cheapest(ranker, [shortlist.keep_first(count) for count in counts])
-    tried = []
-    for prune in _PRUNES:
-        ranker = ranker.prune(prune, usual)
-        tried.append((prune, _evaluate(ranker, shortlist)))
-        log.info(
-            "pruned at %.2f: %d weights, quality %.4f",
-            prune,
-            len(ranker.weights),
-            tried[-1][1].quality,
+    def __init__(
+        self,
+        layout: LabelLayout,
+        routed: Sparse,
+        rows: Rows,
+        labels: Sparse,
+        split: Split,
+        goal: Objective,
+        parameters: LabelParameters,
+        seed: int,
+        threads: int,
+    ) -> None:
+        self.layout, self.routed, self.rows, self.labels = layout, routed, rows, labels
+        self.split, self.goal, self.parameters = split, goal, parameters
+        self.seed, self.threads = seed, threads
+        self.trials: list[dict[str, Any]] = []
+
+    def note(self, choice: str, tried: Any, quality: float) -> None:
+        """Keep what was tried for the history."""
+        log.info("%s %s: quality %.4f", choice, tried, quality)
+        self.trials.append({"choice": choice, "tried": tried, "quality": quality})
+
+    # --- training --------------------------------------------------------------------------------
+
+    def choose_trial(self) -> _Trial:
+        """Choose how the ranker's rows are scaled, gather negatives, and choose its cost."""
+        proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
+        scalings = list_scalings(self.rows)
+        trials = [self._try_scaling(scaling, proposed) for scaling in scalings]
+        qualities = [0.0]
+        if len(trials) > 1:
+            qualities = [self._measure(trial) for trial in trials]
+            for trial, quality in zip(trials, qualities, strict=True):
+                self.note("scaling", trial.scaling.name, quality)
+        # The first, rows as they are, if it is about as good.
+        trial = trials[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
+        negatives = trial.negatives
+        for number in range(_MINED):
+            ranker = trial.ranker if number == 0 else self._train(trial.ranked, negatives, COST)
+            negatives = mine_negatives(ranker, trial.ranked, negatives, self.threads)
+        return self._choose_cost(trial._replace(negatives=negatives))
+
+    def _try_scaling(self, scaling: Scaling, proposed: Sparse) -> _Trial:
+        ranked = as_sparse(scaling.apply(self.rows))
+        negatives = gather_negatives(
+            ranked, self.labels, proposed, self.split.train, self.seed, self.threads
         )
-    best = max(evaluation.quality for _, evaluation in tried)
-    prune, evaluation = [
-        (p, evaluation) for p, evaluation in tried if evaluation.quality >= best - _MIN_GAIN
-    ][-1]
-    return Choice(shortlist.parameters, prune, evaluation.calibration, evaluation.precision)
+        ranker = self._train(ranked, negatives, COST)
+        return _Trial(scaling, ranked, negatives, COST, ranker)
+
+    def _choose_cost(self, trial: _Trial) -> _Trial:
+        """Climb to the cost with the best quality, one step at a time."""
+
+        def measure(place: int) -> tuple[float, _Trial]:
+            ranker = self._train(trial.ranked, trial.negatives, _COSTS[place])
+            tried = trial._replace(cost=_COSTS[place], ranker=ranker)
+            quality = self._measure(tried)
+            self.note("cost", _COSTS[place], quality)
+            return quality, tried
+
+        return _climb(measure, _COSTS.index(COST), len(_COSTS))
+
+    def _measure(self, trial: _Trial) -> float:
+        """Return the quality with a ranker and near rows, before anything else is chosen."""
+        way = _Way(self.parameters, trial.ranker, self._know(trial, self.split.train))
+        return self._evaluate(trial, way).quality
+
+    def _know(self, trial: _Trial, chosen: NDArray[np.int64]) -> NearRows:
+        return NearRows.pack(trial.ranked[chosen], self.labels[chosen])
+
+    def _train(self, ranked: Sparse, negatives: Sparse, cost: float) -> Ranker:
+        """Train without the held-out rows, on so many rows as can be tried in a while."""
+        chosen = self.split.train
+        products = negatives.nnz / max(negatives.shape[0], 1) * ranked.nnz
+        if products > _TRIAL:
+            rng = np.random.default_rng([self.seed, 0x7A])
+            count = int(len(chosen) * _TRIAL / products)
+            chosen = np.sort(rng.permutation(chosen)[:count])
+        return self._train_on(ranked, negatives, chosen, cost, LEAST_PRUNE)
+
+    def _train_on(
+        self,
+        ranked: Sparse,
+        negatives: Sparse,
+        chosen: NDArray[np.int64],
+        cost: float,
+        prune: float,
+    ) -> Ranker:
+        return train_ranker(
+            ranked[chosen],
+            self.labels[chosen],
+            negatives[chosen],
+            cost=cost,
+            importance=self.goal.importance,
+            prune=prune,
+            threads=self.threads,
+            seed=self.seed,
+        )
+
+    # --- choosing --------------------------------------------------------------------------------
+
+    def choose_ranking(self, trial: _Trial) -> _Evaluation:
+        """Choose the sources, then the fewest probes, then the fewest candidates, then pruning.
+
+        Each choice may lose only a little quality.
+        """
+        train = self.split.train
+        ranker = self._train_on(trial.ranked, trial.negatives, train, trial.cost, LEAST_PRUNE)
+        known, usual = self._know(trial, train), usual_values(trial.ranked)
+        parameters = dataclasses.replace(self.parameters, candidates=_CANDIDATES[-1])
+        ways = [
+            _Way(dataclasses.replace(parameters, near=0), ranker, NO_ROWS),
+            _Way(dataclasses.replace(parameters, near=_NEAR), ranker, known),
+        ]
+        best = self._find_cheapest(
+            trial, "sources", ways, lambda way: f"near={way.parameters.near}"
+        )
+        best = self._try_parameters(trial, best, "probes", self._list_probes())
+        best = self._try_parameters(trial, best, "candidates", list(_CANDIDATES))
+        tried = []
+        for prune in _PRUNES:
+            ranker = ranker.prune(prune, usual)
+            evaluation = self._evaluate(trial, best.way._replace(ranker=ranker))
+            self.note("pruning", prune, evaluation.quality)
+            tried.append(evaluation._replace(prune=prune))
+        most = max(evaluation.quality for evaluation in tried)
+        return [one for one in tried if one.quality >= most - _MIN_GAIN][-1]
+
+    def _list_probes(self) -> list[int]:
+        return [count for count in _list_probes(self.layout) if count <= self.parameters.probes]
+
+    def _try_parameters(
+        self, trial: _Trial, best: _Evaluation, name: str, values: list[Any]
+    ) -> _Evaluation:
+        """Choose the smallest value of a parameter that is about as good as any."""
+        changes: list[dict[str, Any]] = [{name: value} for value in values]
+        parameters = best.way.parameters
+        ways = [
+            best.way._replace(parameters=dataclasses.replace(parameters, **change))
+            for change in changes
+        ]
+        return self._find_cheapest(trial, name, ways, lambda way: getattr(way.parameters, name))
+
+    def _find_cheapest(
+        self, trial: _Trial, choice: str, ways: list[_Way], describe: Callable[[_Way], Any]
+    ) -> _Evaluation:
+        """Return the first way that is about as good as the best; cheaper ones come first."""
+        found = [self._evaluate(trial, way) for way in ways]
+        for evaluation in found:
+            self.note(choice, describe(evaluation.way), evaluation.quality)
+        qualities = np.array([evaluation.quality for evaluation in found])
+        return found[int(np.argmax(qualities >= qualities.max() - _TIE))]
+
+    def _evaluate(self, trial: _Trial, way: _Way) -> _Evaluation:
+        """Fit the weights of the sources, and measure the best labels. No part may be better."""
+        held = self.split.held
+        near = way.parameters.near if len(way.known.scale) else 0
+        way = way._replace(parameters=dataclasses.replace(way.parameters, near=near))
+        layout = add_near_rows(add_ranker(self.layout, way.ranker), way.known)
+        asked = Calibration(1.0, 1.0, 0.0, 1.0, own=True)
+        found = Predictor(layout).list_candidates(
+            self.routed[held], trial.ranked[held], way.parameters, asked, self.threads
+        )
+        truth = self.labels[held]
+        fitted = fit_calibration(found, truth, self.goal.order)
+        tried = [
+            (self.goal.measure(best, truth), mean_precision(best, truth), calibration)
+            for calibration in fitted
+            for best in [rank_candidates(found, calibration)]
+        ]
+        quality, precision, calibration = max(tried, key=lambda each: each[0])
+        return _Evaluation(way, calibration, quality, precision)
+
+    # --- completing ------------------------------------------------------------------------------
+
+    def complete(self, trial: _Trial, choice: _Evaluation, alone: LabelModel) -> LabelModel:
+        """Train the ranker on all rows, and let all rows be near ones."""
+        labelled = np.flatnonzero(np.diff(self.labels.indptr))
+        ranker = self._train_on(trial.ranked, trial.negatives, labelled, trial.cost, choice.prune)
+        layout = add_ranker(self.layout, ranker)
+        parameters = choice.way.parameters
+        if parameters.near and choice.calibration.by_votes > 0:
+            layout = add_near_rows(layout, self._know(trial, labelled))
+        else:
+            parameters = dataclasses.replace(parameters, near=0)
+        measured = alone.tuned.precision if alone.tuned else 0.0
+        tuned = LabelTuneResult(parameters, True, choice.precision, measured, len(self.split.held))
+        return alone._replace(
+            layout=layout,
+            parameters=parameters,
+            calibration=choice.calibration,
+            tuned=tuned,
+            ranking=trial.scaling,
+            cost=trial.cost,
+            prune=choice.prune,
+            trials=self.trials,
+        )
 
 
-def _find_cheapest(ranker: Ranker, shortlists: list[Shortlist]) -> Shortlist:
-    """Return the first shortlist that is about as good as the best; cheaper ones come first."""
-    qualities = np.array([_evaluate(ranker, shortlist).quality for shortlist in shortlists])
-    for shortlist, quality in zip(shortlists, qualities, strict=True):
-        log.info("%s: quality %.4f", shortlist.parameters, quality)
-    return shortlists[int(np.argmax(qualities >= qualities.max() - _TIE))]
+def _climb(measure: Callable[[int], tuple[float, T]], start: int, count: int) -> T:
+    """Return what is best at one of `count` places, going from `start` as long as it gets better.
+
+    Examples
+    --------
+    >>> _climb(lambda place: (-abs(place - 4), place), 2, 6)
+    4
+    """
+    best, place = measure(start), start
+    for step in (-1, 1):
+        moved = False
+        while 0 <= place + step < count:
+            tried = measure(place + step)
+            if tried[0] <= best[0] + _TIE:
+                break
+            best, place, moved = tried, place + step, True
+        if moved:
+            break
+    return best[1]
+
+
+def rank_candidates(found: Candidates, calibration: Calibration) -> NDArray[np.int64]:
+    """Return the five best candidates of each row, best first."""
+    odds = calibration.to_log_odds(found)
+    order = np.lexsort((found.labels, -odds), axis=1)[:, :5]
+    return np.take_along_axis(found.labels, order, axis=1)
 
 
 def _propose(
-    predictor: Predictor, routed: Sparse, parameters: LabelParameters, threads: int
+    layout: LabelLayout, routed: Sparse, parameters: LabelParameters, threads: int
 ) -> Sparse:
-    """Return the labels that the index proposes for each row (n, L), found block by block."""
-    labels, counts = [], [np.zeros(1, dtype=np.int64)]
+    """Return the labels that the index proposes first for each row (n, L), block by block."""
+    predictor, labels = Predictor(layout), len(layout.prior)
+    parts = []
     for start in range(0, routed.shape[0], _BLOCK):
         rows = routed[start : start + _BLOCK]
-        found = predictor.predict(rows, rows, parameters.candidates, parameters, threads=threads)[1]
-        there = found >= 0
-        labels.append(found[there].astype(np.int32))
-        counts.append(there.sum(axis=1))
-    starts = np.cumsum(np.concatenate(counts))
-    shape = (routed.shape[0], len(predictor.layout.prior))
-    ones = np.ones(int(starts[-1]), dtype=np.int8)
-    return sp.csr_array((ones, np.concatenate(labels), starts), shape=shape)
-
-
-def _train_on(
-    rows: Sparse,
-    labels: Sparse,
-    proposed: Sparse,
-    chosen: NDArray[np.int64],
-    prune: float,
-    recipe: Recipe,
-    threads: int,
-) -> Ranker:
-    importance = weigh_rare_labels(labels[chosen])
-    return train_ranker(
-        rows[chosen],
-        labels[chosen],
-        proposed[chosen],
-        cost=COST,
-        importance=importance,
-        prune=prune,
-        threads=threads,
-        seed=recipe.seed,
-    )
-
-
-def weigh_rare_labels(labels: Sparse) -> NDArray[np.float32]:
-    """Return a weight for each label (L,): its inverse propensity, divided by the smallest one."""
-    if labels.shape[0] < 3:
-        return np.ones(labels.shape[1], dtype=np.float32)
-    weights = inverse_propensity(labels)
-    importance: NDArray[np.float32] = (weights / weights.min()).astype(np.float32)
-    return importance
+        found = predictor.predict(rows, rows, min(_TAUGHT, labels), parameters, threads=threads)[1]
+        parts.append(as_pattern(found, labels))
+    return sp.csr_array(sp.vstack(parts))
 
 
 def _choose_probes_by_votes(
@@ -289,7 +451,7 @@ def _choose_probes_by_votes(
 
     def measure(parameters: LabelParameters) -> float:
         _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
-        return _mean_precision(found, truth)
+        return mean_precision(found, truth)
 
     counts = sorted({min(probes, buckets) for probes in _PROBES_BY_VOTES})
     return max((LabelParameters(probes, width, "votes") for probes in counts), key=measure)
@@ -303,7 +465,7 @@ def _choose_parameters(
 
     def quality(parameters: LabelParameters) -> float:
         _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
-        return (_mean_precision(found, truth) + recall(found, truth, width)) / 2
+        return (mean_precision(found, truth) + recall(found, truth, width)) / 2
 
     usual = tried[min(len(tried) - 1, _USUAL)]
     # Among equals the last one wins. Weighted votes come first: they separate labels the least.
@@ -323,12 +485,3 @@ def _list_probes(layout: LabelLayout) -> list[int]:
     if len(layout.prior) == buckets:
         return [buckets]  # one label per bucket: fewer probes would save nothing
     return sorted({min(probes, buckets) for probes in _PROBES})
-
-
-def _mean_precision(found: NDArray[np.int64], truth: Sparse) -> float:
-    """Return the mean of P@1, P@3 and P@5."""
-    return float(np.mean([precision(found, truth, k) for k in _list_depths(found)]))
-
-
-def _list_depths(found: NDArray[np.int64]) -> list[int]:
-    return [k for k in (1, 3, 5) if k <= found.shape[1]]
