@@ -146,7 +146,7 @@ def _fit_order(
         odds -= odds.max(axis=1, keepdims=True, initial=-1e30)
         likely = np.exp(odds)
         sums = np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
-        cost = -np.where(weight > 0, weight * (odds - np.log(sums)), 0).sum() / total
+        cost = -(weight * np.where(weight > 0, odds - np.log(sums), 0)).sum() / total
         pull = carried * likely / sums - weight
         slope = np.einsum("nc,ncp->p", pull, features) / total
         return float(cost + _SMALL * x @ x), slope + 2 * _SMALL * x
