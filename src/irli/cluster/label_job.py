@@ -20,7 +20,9 @@ from irli.cluster.workdir import check_space, store, store_sparse
 from irli.labels.contents import pack_labels
 from irli.labels.index import complete_labels, count_labels
 from irli.labels.problem import LabelProblem, make_label_problem
+from irli.labels.routing import choose_routing
 from irli.labels.tune import Wishes
+from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition
 
 
@@ -50,7 +52,9 @@ class LabelJob(Job):
 
     def make_problem(self, shard: int) -> LabelProblem:
         rows, labels = self._read(shard)
-        return make_label_problem(rows, labels, self.recipe_of(shard))
+        recipe, run = self.recipe_of(shard), LearnOptions(threads=self.threads, device=self.device)
+        scaling = choose_routing(rows, labels, recipe, run)
+        return make_label_problem(rows, labels, recipe, scaling=scaling)
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read(shard)

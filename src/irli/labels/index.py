@@ -40,6 +40,7 @@ from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, make_label_problem
+from irli.labels.routing import choose_routing
 from irli.labels.text import Names, Vectorizer, extend_names, name_labels, vectorize_texts
 from irli.labels.tune import LabelModel, LabelTuneResult, Wishes, tune_labels
 from irli.learning import learn, load_runs
@@ -177,7 +178,8 @@ class LabelIndex(SavedIndex, Configured):
         recipe = as_recipe(self._given["recipe"]).resolve_for_labels(labels.shape[1])
         warn_of_one_label(labels)
 
-        made = make_label_problem(rows, labels, recipe)
+        scaling = choose_routing(rows, labels, recipe, run)
+        made = make_label_problem(rows, labels, recipe, scaling=scaling)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
             made, repetitions, rows, labels, recipe, self._wishes, run.thread_count
@@ -262,8 +264,9 @@ class LabelIndex(SavedIndex, Configured):
         warn_of_one_label(labels)
 
         known = read_repetitions(predictor.layout)
-        start = add_to_partitions(known, rows, labels[:, count:], old.recipe)
-        made = make_label_problem(rows, labels, old.recipe, old.trained)
+        routed = old.model.routing.apply(rows)
+        start = add_to_partitions(known, routed, labels[:, count:], old.recipe)
+        made = make_label_problem(rows, labels, old.recipe, old.trained, old.model.routing)
         shorter = dataclasses.replace(old.recipe, epochs=epochs)
         repetitions = learn(made.problem, shorter, run, start)
         contents = complete_labels(
@@ -312,7 +315,8 @@ class LabelIndex(SavedIndex, Configured):
             )
         named = extend_names(old.names, names, labels.shape[1], "add_labels")
         counts = np.concatenate([old.counts, new])
-        repetitions = add_to_partitions(read_repetitions(layout), rows, labels, old.recipe)
+        routed = model.routing.apply(rows)
+        repetitions = add_to_partitions(read_repetitions(layout), routed, labels, old.recipe)
         grown = assemble_labels(repetitions, counts)
         if len(layout.starts) > 1:
             new_ranker = train_new_labels(as_sparse(rows), labels, thread_count(threads))

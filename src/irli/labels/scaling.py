@@ -13,6 +13,7 @@ from irli.base.types import Rows
 from irli.labels.features import to_arrays
 
 SCALINGS = ("given", "unit", "tf-idf", "standard")
+LEAST_ROWS = 1000  # with fewer rows, too few are held out to choose by
 _UNIT = 1e-3  # lengths that differ from 1 by less are 1
 
 

@@ -32,7 +32,7 @@ from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, Split
 from irli.labels.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, usual_values
-from irli.labels.scaling import GIVEN, Scaling, list_scalings
+from irli.labels.scaling import GIVEN, LEAST_ROWS, Scaling, list_scalings
 
 T = TypeVar("T")
 
@@ -230,7 +230,8 @@ class _Bench:
     def choose_trial(self) -> _Trial:
         """Choose how the ranker's rows are scaled, gather negatives, and choose its cost."""
         proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
-        scalings = list_scalings(self.rows)
+        enough = self.labels.shape[0] >= LEAST_ROWS
+        scalings = list_scalings(self.rows) if enough else [GIVEN]
         trials = [self._try_scaling(scaling, proposed) for scaling in scalings]
         qualities = [0.0]
         if len(trials) > 1:
