@@ -17,7 +17,7 @@ from __future__ import annotations
 from bench.commands import make_parser, run
 from bench.labels.annif import annif
 from bench.labels.compare import compare
-from bench.labels.data import NAMES
+from bench.labels.data import NAMES, TITLES
 from bench.labels.large import large
 from bench.labels.mach import mach
 
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = make_parser(__doc__ or "", BENCHMARKS)
     parser.add_argument("--seeds", type=int, default=3, help="indexes of compare, mach and annif")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", nargs="*", choices=NAMES, help="data sets of compare")
+    parser.add_argument("--only", nargs="*", choices=(*NAMES, *TITLES), help="data sets")
     parser.add_argument("--titles", type=int, default=5000, help="of annif, to learn from")
     parser.add_argument("--test-titles", type=int, default=2000, help="of annif")
     run(parser.parse_args(arguments), BENCHMARKS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from bench.commands import Options
 from bench.common import find_python, list_packages, report_table, run_module, say
-from bench.labels.data import NAMES, PACKAGES, find_files
+from bench.labels.data import NAMES, PACKAGES, TITLES, find_files
+from bench.labels.titles import make_title_files
 from bench.smoke import SHORT
 from irli.labels.files import read_rows
-from irli.labels.metrics import evaluate
+from irli.labels.metrics import evaluate, inverse_propensity
 
 ENVIRONMENT = ".venv-peers"
 # One-vs-all is shown where it finishes; Omikuji does not finish on moby-synonyms.
@@ -22,13 +24,17 @@ PEERS = {
     "debian-deps": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc"),
     "delicious": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc", "one-vs-all"),
     "moby-synonyms": ("xr-linear",),
+    "finna-100k": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc"),
+    "finna-100k-pairs": ("omikuji-bonsai",),
+    "finna": ("omikuji-bonsai", "xr-linear"),
 }
 # The same index as `fit` set it, and faster, with fewer probes and candidates.
 SETTINGS: dict[str, list[dict[str, int]]] = {
-    "debian-deps": [{}, {"probes": 16, "candidates": 100}, {"probes": 8, "candidates": 60}],
-    "delicious": [{}],
-    "moby-synonyms": [{}, {"probes": 16, "candidates": 200}],
+    "debian-deps": [{}, {"near": 0}, {"near": 0, "probes": 8, "candidates": 50}],
+    "moby-synonyms": [{}, {"near": 0, "probes": 16}],
+    "finna-100k": [{}, {"near": 0}],
 }
+PAIRED = ["metric", "best other", "theirs", "irli", "difference ± SE", "relative"]
 HEAD = [
     "data",
     "method",
@@ -46,23 +52,81 @@ def compare(options: Options) -> None:
     names = options.only or (["debian-deps"] if options.smoke else NAMES)
     installed = list_packages(find_python(ENVIRONMENT))
     for name in names:
-        train, test = find_files(options.data, name)
+        if name in TITLES:
+            folder = Path(options.results) / "labels" / "data"
+            train, test = make_title_files(Path(options.data), folder, name)
+        else:
+            train, test = find_files(options.data, name)
         known, truth = read_rows(train).labels, read_rows(test).labels
-        rows = []
+        rows, others = [], []
         for peer in PEERS[name]:
             if PACKAGES[peer] not in installed:
                 say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
                 continue
             runs = run_peer(peer, train, test, options.threads)
+            others += runs
             rows += [_tabulate(name, [run], known, truth) for run in runs]
         seeds = range(1 if options.smoke else options.seeds)
         changes = SHORT["labels"] if options.smoke else {}
         by_seed = [
-            run_ours(train, test, options.threads, changes | {"seed": seed}, SETTINGS[name])
+            run_ours(
+                train, test, options.threads, changes | {"seed": seed}, SETTINGS.get(name, [{}])
+            )
             for seed in seeds
         ]
         rows += [_tabulate(name, list(runs), known, truth) for runs in zip(*by_seed, strict=True)]
         report_table(Path(options.results) / "labels" / f"{name}.json", HEAD, rows)
+        if others:
+            first = [runs[0] for runs in by_seed]
+            pairs = _compare_pairs(first, others, known, truth)
+            report_table(Path(options.results) / "labels" / f"{name}-pairs.json", PAIRED, pairs)
+
+
+def _compare_pairs(
+    ours: list[dict[str, Any]], others: list[dict[str, Any]], known: Any, truth: Any
+) -> list[list[Any]]:
+    """Return how far the mean over our seeds is above the best other method, by each metric.
+
+    The standard error is that of the difference, row by row.
+    """
+    weights = inverse_propensity(known)
+    rows = []
+    for kind in ("P", "PSP"):
+        for k in (1, 3, 5):
+            gains = [
+                _gain_by_row(run["predictions"], truth, weights if kind == "PSP" else None, k)
+                for run in (*ours, *others)
+            ]
+            mine = np.mean(gains[: len(ours)], axis=0)
+            best = int(np.argmax([gain.mean() for gain in gains[len(ours) :]]))
+            theirs = gains[len(ours) + best]
+            error = (mine - theirs).std(ddof=1) / len(mine) ** 0.5
+            rows.append(
+                [
+                    f"{kind}@{k}",
+                    others[best]["method"],
+                    f"{100 * theirs.mean():.2f}",
+                    f"{100 * mine.mean():.2f}",
+                    f"{100 * (mine.mean() - theirs.mean()):+.2f} ± {100 * error:.2f}",
+                    f"{100 * (mine.mean() / theirs.mean() - 1):+.1f} %",
+                ]
+            )
+    return rows
+
+
+def _gain_by_row(found: np.ndarray, truth: Any, weights: np.ndarray | None, k: int) -> np.ndarray:
+    """Return what each row adds to P@k, or with weights to PSP@k: their mean is the metric."""
+    rows = np.arange(truth.shape[0])[:, None]
+    best = found[:, :k]
+    hit = np.asarray(truth[rows, np.maximum(best, 0)] != 0) & (best >= 0)
+    if weights is None:
+        return hit.sum(axis=1) / k
+    got = (hit * weights[np.maximum(best, 0)]).sum(axis=1)
+    ideal = [
+        np.sort(weights[truth.indices[first:last]])[::-1][:k].sum()
+        for first, last in pairwise(truth.indptr)
+    ]
+    return got / np.mean(ideal)
 
 
 def run_peer(peer: str, train: Path, test: Path, threads: int) -> list[dict[str, Any]]:

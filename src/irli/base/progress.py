@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from threading import Lock
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,3 +35,38 @@ def track(things: Iterable[T], progress: Progress, what: str) -> Iterator[T]:
     for done, thing in enumerate(things, start=1):
         yield thing
         progress(done, total, what)
+
+
+@contextmanager
+def ticking(total: int, progress: Progress, what: str) -> Iterator[Callable[[], None]]:
+    """Give a function to call after each of `total` steps, from any thread.
+
+    Examples
+    --------
+    >>> with ticking(2, lambda done, total, what: print(what, done, "of", total), "step") as tick:
+    ...     tick()
+    step 1 of 2
+    """
+    if progress is False:
+        yield lambda: None
+        return
+    lock, done = Lock(), 0
+    if progress is True:
+        from tqdm.auto import tqdm
+
+        with tqdm(total=total, desc=what, leave=False) as bar:
+
+            def update() -> None:
+                with lock:
+                    bar.update()
+
+            yield update
+        return
+
+    def report() -> None:
+        nonlocal done
+        with lock:
+            done += 1
+            progress(done, total, what)
+
+    yield report

@@ -24,6 +24,7 @@ from irli.base.html import render_html
 from irli.base.index import Configured, SavedIndex
 from irli.base.logs import get_logger, warn
 from irli.base.metrics import load_summary
+from irli.base.progress import Progress
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import are_numbers, as_labels, as_query_rows, as_rows
 from irli.base.threads import thread_count
@@ -182,7 +183,14 @@ class LabelIndex(SavedIndex, Configured):
         made = make_label_problem(rows, labels, recipe, scaling=scaling)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
-            made, repetitions, rows, labels, recipe, self._wishes, run.thread_count
+            made,
+            repetitions,
+            rows,
+            labels,
+            recipe,
+            self._wishes,
+            run.thread_count,
+            run.progress,
         )
         return _learned(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
@@ -270,7 +278,14 @@ class LabelIndex(SavedIndex, Configured):
         shorter = dataclasses.replace(old.recipe, epochs=epochs)
         repetitions = learn(made.problem, shorter, run, start)
         contents = complete_labels(
-            made, repetitions, rows, labels, old.recipe, self._wishes, run.thread_count
+            made,
+            repetitions,
+            rows,
+            labels,
+            old.recipe,
+            self._wishes,
+            run.thread_count,
+            run.progress,
         )
         self._learned = _learned(
             dataclasses.replace(
@@ -641,11 +656,12 @@ def complete_labels(
     recipe: Recipe,
     wishes: Wishes,
     threads: int,
+    progress: Progress = False,
 ) -> LabelContents:
     """Run the last two phases, assemble and tune, on rows (n, d) with labels (n, L)."""
     counts = count_labels(labels)
     layout = assemble_labels(repetitions, counts)
-    model = tune_labels(layout, rows, labels, made, recipe, wishes, threads)
+    model = tune_labels(layout, rows, labels, made, recipe, wishes, threads, progress)
     ranker = "with" if model.calibration.is_blended else "without"
     log.info("tuned: %s, %s ranker", model.parameters, ranker)
     return LabelContents(

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.base.progress import Progress, ticking
 from irli.base.threads import run_all
 from irli.base.types import Sparse
 from irli.engine.linear import (
@@ -111,6 +112,7 @@ def train_ranker(
     prune: float,
     threads: int,
     seed: int = 0,
+    progress: Progress = False,
 ) -> Ranker:
     """Train a classifier for each label.
 
@@ -161,9 +163,11 @@ def train_ranker(
             bias=bias,
             seed=seed,
         )
+        tick()
 
     count_pieces = len(pieces) - 1
-    run_all([partial(train_piece, number) for number in range(count_pieces)], threads)
+    with ticking(count_pieces, progress, "ranker") as tick:
+        run_all([partial(train_piece, number) for number in range(count_pieces)], threads)
     trained = zip(*(found[number] for number in range(count_pieces)), strict=True)
     sizes, features, weights = (np.concatenate(part) for part in trained)
     starts = np.concatenate([[0], np.cumsum(sizes)])

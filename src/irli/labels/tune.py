@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
+from irli.base.progress import Progress
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
@@ -131,6 +132,7 @@ def tune_labels(
     recipe: Recipe,
     wishes: Wishes,
     threads: int,
+    progress: Progress = False,
 ) -> LabelModel:
     """Choose how to predict, and add a ranker and near rows to the layout if they help.
 
@@ -161,7 +163,9 @@ def tune_labels(
     if want_ranker is False or by_votes:
         return index_alone
     goal = Objective.of(wishes.objective, labels[split.train])
-    bench = _Bench(layout, routed, rows, labels, split, goal, parameters, recipe.seed, threads)
+    bench = _Bench(
+        layout, routed, rows, labels, split, goal, parameters, recipe.seed, threads, progress
+    )
     trial = bench.choose_trial()
     choice = bench.choose_ranking(trial)
     quality = goal.measure(found, truth)
@@ -214,10 +218,11 @@ class _Bench:
         parameters: LabelParameters,
         seed: int,
         threads: int,
+        progress: Progress,
     ) -> None:
         self.layout, self.routed, self.rows, self.labels = layout, routed, rows, labels
         self.split, self.goal, self.parameters = split, goal, parameters
-        self.seed, self.threads = seed, threads
+        self.seed, self.threads, self.progress = seed, threads, progress
         self.trials: list[dict[str, Any]] = []
 
     def note(self, choice: str, tried: Any, quality: float) -> None:
@@ -301,6 +306,7 @@ class _Bench:
             prune=prune,
             threads=self.threads,
             seed=self.seed,
+            progress=self.progress,
         )
 
     # --- choosing --------------------------------------------------------------------------------

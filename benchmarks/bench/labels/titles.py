@@ -1,0 +1,60 @@
+"""Titles of a library catalogue as rows of features, the same TF-IDF for every library."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from bench.commands import find_file
+from irli.base.types import Sparse
+from irli.labels.text import Vectorizer
+
+FILES = "finna-en-train.tsv.gz", "finna-en-test.tsv.gz", "finna-en-labels.tsv.gz"
+# How many titles to learn from, and up to how many words are a feature.
+SETS: dict[str, tuple[int | None, int]] = {
+    "finna-100k": (100_000, 1),
+    "finna-100k-pairs": (100_000, 2),
+    "finna": (None, 1),
+}
+
+
+def make_title_files(data: Path, folder: Path, name: str) -> tuple[Path, Path]:
+    """Write the rows of a set of titles in the format of the Extreme Classification Repository.
+
+    Titles without a word that two others have are left out: some libraries refuse empty rows.
+    """
+    paths = folder / f"{name}-train.txt", folder / f"{name}-test.txt"
+    if all(path.exists() for path in paths):
+        return paths
+    folder.mkdir(parents=True, exist_ok=True)
+    count, ngrams = SETS[name]
+    train, test, labels = (find_file(data, file) for file in FILES)
+    with gzip.open(labels, "rt", encoding="utf-8") as lines:
+        wide = sum(1 for _ in lines)
+    vectorizer = Vectorizer(ngrams=ngrams)
+    texts, carried = _read_titles(train, count)
+    _write_rows(paths[0], vectorizer.fit_transform(texts), carried, wide, keep_empty=False)
+    texts, carried = _read_titles(test, None)
+    _write_rows(paths[1], vectorizer.transform(texts), carried, wide, keep_empty=True)
+    return paths
+
+
+def _read_titles(path: Path, count: int | None) -> tuple[list[str], list[str]]:
+    """Return the titles, and the numbers of their subjects, with commas between them."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        pairs = [line.rstrip("\n").split("\t") for line in islice(lines, count)]
+    return [title for title, _ in pairs], [",".join(numbers.split()) for _, numbers in pairs]
+
+
+def _write_rows(path: Path, rows: Sparse, labels: list[str], wide: int, keep_empty: bool) -> None:
+    kept = np.arange(rows.shape[0]) if keep_empty else np.flatnonzero(np.diff(rows.indptr))
+    with path.open("w") as file:
+        file.write(f"{len(kept)} {rows.shape[1]} {wide}\n")
+        for row in kept:
+            part = slice(rows.indptr[row], rows.indptr[row + 1])
+            pairs = zip(rows.indices[part], rows.data[part], strict=True)
+            words = " ".join(f"{column}:{value:.6g}" for column, value in pairs)
+            file.write(f"{labels[row]} {words}\n")
