@@ -1,8 +1,9 @@
 """Phase 1, make_label_problem: training rows, label profiles, and a held-out split without leaks.
 
 Rows often come in families: versions of one product, packages of one source. If rows are held out
-at random, most have near copies in training, and a model that memorises looks better than it is.
-So rows are held out in groups of similar rows.
+at random, most have relatives in training, and a model that memorises looks better than it is on
+rows of a new family. If whole groups of near rows are held out, it looks worse than it is on rows
+of a known one. Nobody says which rows will come, so half are held out in either way.
 """
 
 from __future__ import annotations
@@ -141,7 +142,9 @@ def hold_out(
     rng: np.random.Generator,
     unseen: NDArray[np.int64] | None = None,
 ) -> Split:
-    """Hold out groups of near rows. If rows or groups are too few, all rows are used as both.
+    """Hold out groups of near rows, and as many rows at random.
+
+    If rows or groups are too few, all rows are used as both.
 
     Parameters
     ----------
@@ -161,8 +164,10 @@ def hold_out(
     if len(groups[0]) > len(useful) // 2:
         return Split(useful, useful)
     sizes = np.cumsum([len(group) for group in groups])
-    count = int(np.searchsorted(sizes, wanted)) + 1
-    held = np.concatenate(groups[:count])
+    count = int(np.searchsorted(sizes, wanted / 2)) + 1
+    grouped = np.concatenate(groups[:count])
+    others = np.concatenate([*groups[count:], np.empty(0, dtype=np.int64)])
+    held = np.concatenate([grouped, rng.permutation(others)[: wanted // 2]])
     return Split(np.setdiff1d(useful, held), rng.permutation(held))
 
 

@@ -46,7 +46,7 @@ _NEAR = 100  # near rows that vote
 _MINED = 2  # rounds of mining
 _COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be tried
 _PRUNES = (LEAST_PRUNE, 0.03, 0.04, 0.06)  # pruning thresholds that are tried
-_MIN_GAIN = 0.002  # quality that pruning may cost
+_LOSS = 0.005  # share of the quality that pruning may cost
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
 _TIE = 0.0005  # quality within which the cheaper way wins
 _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
@@ -336,7 +336,7 @@ class _Bench:
             self.note("pruning", prune, evaluation.quality)
             tried.append(evaluation._replace(prune=prune))
         most = max(evaluation.quality for evaluation in tried)
-        return [one for one in tried if one.quality >= most - _MIN_GAIN][-1]
+        return [one for one in tried if one.quality >= most * (1 - _LOSS)][-1]
 
     def _list_probes(self) -> list[int]:
         return [count for count in _list_probes(self.layout) if count <= self.parameters.probes]
