@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.optimize import minimize
 from irli.base.types import Sparse
 
 _LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
+_FITTED = 3000  # rows that the weights are fitted on, at most
 _SMALL = 1e-3  # a penalty on the squares of standardized weights, so that they stay finite
 
 
@@ -68,7 +70,7 @@ INDEX_ALONE = Calibration(by_margin=0.0, by_score=1.0, threshold=0.0)
 
 
 def fit_calibration(
-    found: Candidates, truth: Sparse, importance: NDArray[np.float32]
+    found: Candidates, truth: Sparse, importances: Sequence[NDArray[np.float32]]
 ) -> list[Calibration]:
     """Fit the weights of the sources on the candidates of held-out rows.
 
@@ -79,13 +81,13 @@ def fit_calibration(
     ----------
     truth : CSR of shape (n, L)
         The labels of the rows.
-    importance : float32 array of shape (L,)
-        How much a true label counts for the order. With equal weights common labels decide.
+    importances : float32 arrays of shape (L,)
+        How much a true label may count for the order. With equal weights common labels decide.
 
     Returns
     -------
     list of Calibration
-        The blend, then each source alone, if it tells candidates apart.
+        A blend for each of `importances`, then each source alone, if it tells candidates apart.
     """
     correct, there = found.find_true(truth), found.labels >= 0
     features = _stack_features(found)
@@ -93,11 +95,16 @@ def fit_calibration(
     told = spread > 1e-9
     if not correct.any() or not told.any():
         return [Calibration(1.0, 1.0, 0.0, 1.0, own=True)]
-    weight = np.where(correct, importance[np.maximum(found.labels, 0)], 0)
     scale = np.where(told, spread, np.inf)  # a source that tells nothing counts nothing
-    blended = _fit_order(features / scale, there, weight) / scale
-    sources = np.eye(3)[told]
-    orders = [blended, *sources] if told.sum() > 1 else [*sources]
+    some = slice(_FITTED)
+    scaled = features[some] / scale
+    orders = [*np.eye(3)[told]]
+    if len(orders) > 1:
+        weights = [np.where(correct, each[np.maximum(found.labels, 0)], 0) for each in importances]
+        orders = [
+            *(_fit_order(scaled, there[some], weight[some]) / scale for weight in weights),
+            *orders,
+        ]
     return [_scale_order(order, features, there, correct) for order in orders]
 
 

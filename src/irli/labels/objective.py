@@ -41,12 +41,14 @@ class Objective(NamedTuple):
         return cls(name, weights, importance.astype(np.float32))
 
     @property
-    def order(self) -> NDArray[np.float32]:
-        """How much each label counts where the weights of the sources are fitted (L,)."""
-        order: NDArray[np.float32] = (
-            np.sqrt(self.importance) if self.name == "balanced" else self.importance
+    def orders(self) -> list[NDArray[np.float32]]:
+        """How much each label may count where the weights of the sources are fitted (L,)."""
+        ones = np.ones_like(self.importance)
+        return (
+            [ones]
+            if self.name == "precision"
+            else [ones, np.sqrt(self.importance), self.importance]
         )
-        return order
 
     def measure(self, found: NDArray[np.int64], truth: Sparse) -> float:
         """Return the quality of the labels found (n, k), best first."""

@@ -45,7 +45,7 @@ _TAUGHT = 20  # of them that are negatives of the ranker
 _NEAR = 100  # near rows that vote
 _MINED = 2  # rounds of mining
 _COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be tried
-_PRUNES = (LEAST_PRUNE, 0.03, 0.04, 0.06)  # pruning thresholds that are tried
+_PRUNES = (LEAST_PRUNE, 0.03, 0.04)  # pruning thresholds that are tried
 _LOSS = 0.005  # share of the quality that pruning may cost
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
 _TIE = 0.0005  # quality within which the cheaper way wins
@@ -325,7 +325,7 @@ class _Bench:
             _Way(dataclasses.replace(parameters, near=_NEAR), ranker, known),
         ]
         best = self._find_cheapest(
-            trial, "sources", ways, lambda way: f"near={way.parameters.near}"
+            trial, "sources", ways, lambda way: f"near={way.parameters.near}", 0.0
         )
         best = self._try_parameters(trial, best, "probes", self._list_probes())
         best = self._try_parameters(trial, best, "candidates", list(_CANDIDATES))
@@ -354,14 +354,19 @@ class _Bench:
         return self._find_cheapest(trial, name, ways, lambda way: getattr(way.parameters, name))
 
     def _find_cheapest(
-        self, trial: _Trial, choice: str, ways: list[_Way], describe: Callable[[_Way], Any]
+        self,
+        trial: _Trial,
+        choice: str,
+        ways: list[_Way],
+        describe: Callable[[_Way], Any],
+        tie: float = _TIE,
     ) -> _Evaluation:
         """Return the first way that is about as good as the best; cheaper ones come first."""
         found = [self._evaluate(trial, way) for way in ways]
         for evaluation in found:
             self.note(choice, describe(evaluation.way), evaluation.quality)
         qualities = np.array([evaluation.quality for evaluation in found])
-        return found[int(np.argmax(qualities >= qualities.max() - _TIE))]
+        return found[int(np.argmax(qualities >= qualities.max() - tie))]
 
     def _evaluate(self, trial: _Trial, way: _Way) -> _Evaluation:
         """Fit the weights of the sources, and measure the best labels. No part may be better."""
@@ -374,7 +379,7 @@ class _Bench:
             self.routed[held], trial.ranked[held], way.parameters, asked, self.threads
         )
         truth = self.labels[held]
-        fitted = fit_calibration(found, truth, self.goal.order)
+        fitted = fit_calibration(found, truth, self.goal.orders)
         tried = [
             (self.goal.measure(best, truth), mean_precision(best, truth), calibration)
             for calibration in fitted
