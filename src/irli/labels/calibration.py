@@ -87,7 +87,8 @@ def fit_calibration(
     Returns
     -------
     list of Calibration
-        A blend for each of `importances`, then each source alone, if it tells candidates apart.
+        A blend for each of `importances`, the same with half the votes (likelihood overrates rows
+        that agree with each other), then each source alone, if it tells candidates apart.
     """
     correct, there = found.find_true(truth), found.labels >= 0
     features = _stack_features(found)
@@ -101,10 +102,8 @@ def fit_calibration(
     orders = [*np.eye(3)[told]]
     if len(orders) > 1:
         weights = [np.where(correct, each[np.maximum(found.labels, 0)], 0) for each in importances]
-        orders = [
-            *(_fit_order(scaled, there[some], weight[some]) / scale for weight in weights),
-            *orders,
-        ]
+        blends = [_fit_order(scaled, there[some], weight[some]) / scale for weight in weights]
+        orders = [*blends, *(blend * [1, 1, 0.5] for blend in blends), *orders]
     return [_scale_order(order, features, there, correct) for order in orders]
 
 

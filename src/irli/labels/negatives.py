@@ -23,7 +23,7 @@ from irli.labels.ranker import Ranker
 
 _RANDOM = 100  # rows drawn for each label
 _MINED = 50  # labels that a ranker puts first in a row
-_MOST = 40_000_000  # negatives of one source, in all
+_MOST = 20_000_000  # negatives of one source, in all
 _LEAST = 10  # of them for a row
 _BLOCK = 8192  # rows ranked at once
 

@@ -48,6 +48,7 @@ _COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be trie
 _PRUNES = (LEAST_PRUNE, 0.03, 0.04)  # pruning thresholds that are tried
 _LOSS = 0.005  # share of the quality that pruning may cost
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
+_DOUBT = 0.001  # quality by which near rows must be worse to be left out
 _TIE = 0.0005  # quality within which the cheaper way wins
 _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
 _BLOCK = 65_536  # rows whose shortlists are found at once
@@ -223,6 +224,7 @@ class _Bench:
         self.layout, self.routed, self.rows, self.labels = layout, routed, rows, labels
         self.split, self.goal, self.parameters = split, goal, parameters
         self.seed, self.threads, self.progress = seed, threads, progress
+        self.proposed = labels  # until `choose_trial` asks the routers
         self.trials: list[dict[str, Any]] = []
 
     def note(self, choice: str, tried: Any, quality: float) -> None:
@@ -233,11 +235,11 @@ class _Bench:
     # --- training --------------------------------------------------------------------------------
 
     def choose_trial(self) -> _Trial:
-        """Choose how the ranker's rows are scaled, gather negatives, and choose its cost."""
-        proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
+        """Choose how the ranker's rows are scaled, mine negatives, and choose its cost."""
+        self.proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
         enough = self.labels.shape[0] >= LEAST_ROWS
         scalings = list_scalings(self.rows) if enough else [GIVEN]
-        trials = [self._try_scaling(scaling, proposed) for scaling in scalings]
+        trials = [self._try_scaling(scaling) for scaling in scalings]
         qualities = [0.0]
         if len(trials) > 1:
             qualities = [self._measure(trial) for trial in trials]
@@ -245,25 +247,36 @@ class _Bench:
                 self.note("scaling", trial.scaling.name, quality)
         # The first, rows as they are, if it is about as good.
         trial = trials[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
-        negatives = trial.negatives
-        for number in range(_MINED):
-            ranker = trial.ranker if number == 0 else self._train(trial.ranked, negatives, COST)
-            negatives = mine_negatives(ranker, trial.ranked, negatives, self.threads)
+        negatives = self._mine(trial, trial.ranker, self.split.train)
         return self._choose_cost(trial._replace(negatives=negatives))
 
-    def _try_scaling(self, scaling: Scaling, proposed: Sparse) -> _Trial:
-        ranked = as_sparse(scaling.apply(self.rows))
-        negatives = gather_negatives(
-            ranked, self.labels, proposed, self.split.train, self.seed, self.threads
-        )
-        ranker = self._train(ranked, negatives, COST)
+    def _try_scaling(self, scaling: Scaling) -> _Trial:
+        ranked, chosen = as_sparse(scaling.apply(self.rows)), self.split.train
+        negatives = self._gather(ranked, chosen)
+        ranker = self._train(ranked, negatives, chosen, COST)
         return _Trial(scaling, ranked, negatives, COST, ranker)
+
+    def _gather(self, ranked: Sparse, chosen: NDArray[np.int64]) -> Sparse:
+        return gather_negatives(ranked, self.labels, self.proposed, chosen, self.seed, self.threads)
+
+    def _mine(self, trial: _Trial, ranker: Ranker, chosen: NDArray[np.int64]) -> Sparse:
+        """Return the negatives of the chosen rows with those that rankers of these rows put first.
+
+        The rankers must have seen the rows. Of others they put labels first that the rows may well
+        carry, and a ranker that learns to avoid these is worse.
+        """
+        negatives = trial.negatives
+        for number in range(_MINED):
+            if number:
+                ranker = self._train(trial.ranked, negatives, chosen, COST)
+            negatives = mine_negatives(ranker, trial.ranked, negatives, self.threads)
+        return negatives
 
     def _choose_cost(self, trial: _Trial) -> _Trial:
         """Climb to the cost with the best quality, one step at a time."""
 
         def measure(place: int) -> tuple[float, _Trial]:
-            ranker = self._train(trial.ranked, trial.negatives, _COSTS[place])
+            ranker = self._train(trial.ranked, trial.negatives, self.split.train, _COSTS[place])
             tried = trial._replace(cost=_COSTS[place], ranker=ranker)
             quality = self._measure(tried)
             self.note("cost", _COSTS[place], quality)
@@ -279,9 +292,10 @@ class _Bench:
     def _know(self, trial: _Trial, chosen: NDArray[np.int64]) -> NearRows:
         return NearRows.pack(trial.ranked[chosen], self.labels[chosen])
 
-    def _train(self, ranked: Sparse, negatives: Sparse, cost: float) -> Ranker:
-        """Train without the held-out rows, on so many rows as can be tried in a while."""
-        chosen = self.split.train
+    def _train(
+        self, ranked: Sparse, negatives: Sparse, chosen: NDArray[np.int64], cost: float
+    ) -> Ranker:
+        """Train on as many of the chosen rows as can be tried in a while."""
         products = negatives.nnz / max(negatives.shape[0], 1) * ranked.nnz
         if products > _TRIAL:
             rng = np.random.default_rng([self.seed, 0x7A])
@@ -321,11 +335,11 @@ class _Bench:
         known, usual = self._know(trial, train), usual_values(trial.ranked)
         parameters = dataclasses.replace(self.parameters, candidates=_CANDIDATES[-1])
         ways = [
-            _Way(dataclasses.replace(parameters, near=0), ranker, NO_ROWS),
             _Way(dataclasses.replace(parameters, near=_NEAR), ranker, known),
+            _Way(dataclasses.replace(parameters, near=0), ranker, NO_ROWS),
         ]
         best = self._find_cheapest(
-            trial, "sources", ways, lambda way: f"near={way.parameters.near}", 0.0
+            trial, "sources", ways, lambda way: f"near={way.parameters.near}", _DOUBT
         )
         best = self._try_parameters(trial, best, "probes", self._list_probes())
         best = self._try_parameters(trial, best, "candidates", list(_CANDIDATES))
@@ -361,7 +375,7 @@ class _Bench:
         describe: Callable[[_Way], Any],
         tie: float = _TIE,
     ) -> _Evaluation:
-        """Return the first way that is about as good as the best; cheaper ones come first."""
+        """Return the first way that is about as good as the best."""
         found = [self._evaluate(trial, way) for way in ways]
         for evaluation in found:
             self.note(choice, describe(evaluation.way), evaluation.quality)
