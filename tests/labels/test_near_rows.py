@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +12,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from plantedlabels import labelled, random_label_layout, random_rows
+from plantedlabels import labelled, random_label_layout, random_rows, small_labels
 
-from irli import LabelIndex
+from irli import InvalidParameter, LabelIndex, load
 from irli.engine.linear import unpack_labels
 from irli.labels import near_rows
 from irli.labels.assemble import add_near_rows, read_near_rows
 from irli.labels.calibration import Calibration
-from irli.labels.near_rows import NEAREST, NearRows, find_near_labels, keep_largest
+from irli.labels.metrics import precision
+from irli.labels.near_rows import NEAREST, NO_ROWS, NearRows, find_near_labels, keep_largest
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
 
@@ -185,26 +188,97 @@ def test_the_largest_of_each_row_are_kept(seed: int, count: int, share: float) -
 # --- in an index -----------------------------------------------------------------------------
 
 
-def test_an_index_has_the_rows_with_labels() -> None:
-    """Rows that say nothing but by which row they are near: only near rows can tell."""
+def points() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Rows around 40 points. The labels of a point are drawn: hyperplanes can hardly tell."""
     rng = np.random.default_rng(0)
-    family = np.repeat(np.arange(60), 6)
-    dense = (rng.random((60, 80)) < 0.15)[family] + 0.05 * rng.random((360, 80))
-    carried = np.zeros((360, 30), dtype=np.float32)
-    for member in range(60):
-        carried[family == member, rng.permutation(30)[:3][:, None]] = 1
+    place = np.repeat(np.arange(40), 20)
+    dense = rng.normal(size=(40, 8))[place] + 0.15 * rng.normal(size=(800, 8))
+    carried = np.zeros((800, LABELS), dtype=np.float32)
+    for point in range(40):
+        carried[place == point, rng.permutation(LABELS)[:3][:, None]] = 1
     carried[:5] = 0
-    index = LabelIndex("labels", ranker=True).fit(sp.csr_array(dense), carried)
+    return dense.astype(np.float32), carried
+
+
+@pytest.fixture(scope="module")
+def index() -> LabelIndex:
+    """An index with near rows. No test may change it."""
+    recipe = small_labels(epochs=1)
+    return LabelIndex(recipe, ranker=True).fit(*points(), threads=1)
+
+
+def known_rows(index: LabelIndex) -> NearRows:
+    return read_near_rows(index._fitted().predictor.layout)
+
+
+def test_an_index_has_the_rows_with_labels(index: LabelIndex) -> None:
     assert index.defaults.near > 0
     assert index.calibration.by_votes > 0
-    known = read_near_rows(index._learned.contents.model.layout)
-    assert len(known.scale) == 355
-    assert len(known.labels) == carried.sum()
+    assert len(known_rows(index).scale) == 795
+    assert len(known_rows(index).labels) == points()[1].sum()
 
 
 def test_near_rows_that_do_not_help_are_left_out() -> None:
     X, Y = labelled(400, 10, most=1)
-    index = LabelIndex("labels", ranker=True).fit(X, Y)
-    assert index.defaults.near == 0
-    assert index.calibration.by_votes == 0 or not index.defaults.near
-    assert len(read_near_rows(index._learned.contents.model.layout).scale) == 0
+    without = LabelIndex(small_labels(), ranker=True).fit(X, Y, threads=1)
+    assert without.defaults.near == 0
+    assert without.calibration.by_votes == 0
+    assert len(known_rows(without).scale) == 0
+    assert without.predict(X, near=0).labels.shape == (400, 5)
+    with pytest.raises(InvalidParameter, match=r"'near' parameter of predict must be 0.*Got 3"):
+        without.predict(X, near=3)
+
+
+def test_a_prediction_can_do_without_near_rows(index: LabelIndex) -> None:
+    """With near=0 an index predicts as if its near rows had no weight."""
+    X, _ = points()
+    contents = index._fitted().contents
+    model, layout = contents.model, index._fitted().predictor.layout
+    calibration = model.calibration._replace(by_votes=0.0)
+    routed, ranked = model.routing.apply(X), model.ranking.apply(X)
+    bare = Predictor(add_near_rows(layout, NO_ROWS))
+    odds, labels = bare.predict(routed, ranked, 5, model.parameters, calibration)
+    found = index.predict(X, near=0)
+    np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_allclose(found.scores, 1 / (1 + np.exp(-odds.astype(float))), rtol=1e-5)
+    assert not np.array_equal(index.predict(X).scores, found.scores)
+    one, many = index.predict(X, near=1), index.predict(X, near=10**6)
+    assert not np.array_equal(one.scores, many.scores)
+    with pytest.raises(InvalidParameter, match="'near' parameter"):
+        index.predict(X, near=-1)
+    with pytest.raises(InvalidParameter, match="'near' parameter of predict must be 0"):
+        index.predict(X, near=2, ranker=False)
+
+
+def test_a_folder_keeps_near_rows(index: LabelIndex, tmp_path: Path) -> None:
+    X, _ = points()
+    index.save(tmp_path / "index")
+    for mmap in (True, False):
+        again = load(tmp_path / "index", mmap=mmap)
+        for one, other in zip(known_rows(again), known_rows(index), strict=True):
+            np.testing.assert_array_equal(one, other)
+        for one, other in zip(again.predict(X), index.predict(X), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_labels_that_are_added_leave_near_rows_as_they_are(
+    index: LabelIndex, tmp_path: Path
+) -> None:
+    X, Y = points()
+    grown = copy.copy(index).add_labels(X[:60], np.ones((60, 2)), threads=1)
+    assert len(grown) == LABELS + 2 == len(index) + 2
+    for one, other in zip(known_rows(grown), known_rows(index), strict=True):
+        np.testing.assert_array_equal(one, other)
+    found = grown.predict(X)
+    assert precision(found.labels[100:], sp.csr_array(Y[100:]), 1) > 0.7
+    grown.save(tmp_path / "grown")
+    for one, other in zip(load(tmp_path / "grown").predict(X), found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_refit_knows_the_new_rows(index: LabelIndex) -> None:
+    X, Y = points()
+    more, carried = np.vstack([X, 2 * X[300:]]), np.vstack([Y, Y[300:]])
+    again = copy.copy(index).refit(more, carried, epochs=1, threads=1)
+    assert len(known_rows(again).scale) in (0, 1295)
+    assert (len(known_rows(again).scale) > 0) == (again.defaults.near > 0)
