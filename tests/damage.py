@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from irli.base.folder import Folder, read_folder
+from irli.labels.near_rows import NearRows
 
 FOLDERS = Path(__file__).parent / "data" / "format-1"
 DTYPES = ("f4", "f8", "i1", "u1", "i4", "i8", "u8", "bool")
@@ -19,14 +21,39 @@ Array = NDArray[Any]
 
 
 def read(name: str) -> Folder:
-    """Return a folder of the test data in memory, or one made from it: "stages" or "int8-l2"."""
+    """Return a folder of the test data in memory, or one made from it: see the branches."""
     if name == "stages":
         return _split_stages(read("cascade"))
     if name == "int8-l2":
         folder = change_meta(read("int8"), metric="l2")
         items = len(folder.arrays["vectors"])
         return change(folder, "int8_lengths", lambda array: np.zeros(items, array.dtype))
+    if name == "near":
+        return _add_near_rows(read("features"))
     return read_folder(FOLDERS / name, mmap=False)
+
+
+def _add_near_rows(folder: Folder) -> Folder:
+    """Return a label index of the present format: with near rows, and with scaled rows."""
+    dim, labels = folder.meta["dim"], len(folder.arrays["prior"])
+    rng = np.random.default_rng(0)
+    rows = sp.csr_array((rng.random((20, dim)) < 0.3).astype(np.float32))
+    carried = sp.csr_array((rng.random((20, labels)) < 0.2).astype(np.float32))
+    known = NearRows.pack(rows, carried)
+    arrays = {f"near_{name}": array for name, array in known._asdict().items()}
+    nothing, ones = np.empty(0, dtype=np.float32), np.ones(dim, dtype=np.float32)
+    arrays |= {"routing_factors": nothing, "routing_means": nothing}
+    arrays |= {"ranking_factors": ones, "ranking_means": 0 * ones}
+    meta = folder.meta | {
+        "calibration": folder.meta["calibration"] | {"by_votes": 0.3, "own": True},
+        "alone": {"by_margin": 0.0, "by_score": 1.5, "threshold": -1.0},
+        "defaults": folder.meta["defaults"] | {"near": 7},
+        "scaling": {"routing": "given", "ranking": "standard"},
+        "cost": 0.5,
+        "prune": 0.02,
+        "objective": "propensity",
+    }
+    return Folder(folder.kind, meta, folder.arrays | arrays, folder.tensors)
 
 
 def _split_stages(folder: Folder) -> Folder:

@@ -57,6 +57,7 @@ def write_bases(place: Path) -> list[Path]:
         irli.load(FOLDERS / name).save(place / name)
     for name in ("int8-l2", "stages"):
         VectorIndex.from_folder(read(name)).save(place / name)
+    LabelIndex.from_folder(read("near")).save(place / "near")
     return sorted(place.iterdir())
 
 
@@ -313,7 +314,9 @@ def use(index: Any) -> list[Any]:
     """Search an index in several ways. Return all answers."""
     repr(index), index.history, index.stats()
     if isinstance(index, LabelIndex):
-        return use_labels(index, [{}, {"ranker": False, "probes": 3, "score": "votes"}])
+        return use_labels(
+            index, [{}, {"near": 0}, {"ranker": False, "probes": 3, "score": "votes"}]
+        )
     if not hasattr(index, "search"):
         return use_labels(index, [{}, {"probes": 3}])
     return use_vectors(index)

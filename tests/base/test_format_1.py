@@ -12,6 +12,7 @@ import pytest
 
 import irli
 from irli.base.folder import VERSION, Folder, read_folder, read_manifest, write_folder
+from irli.labels.near_rows import NearRows
 
 FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
 VECTORS = ("codes", "int8", "cascade", "shards")
@@ -60,10 +61,42 @@ def check_answers(index: Any, name: str) -> None:
                     pytest.importorskip("sklearn")
                 rows = index.features(known["texts"].tolist()) if texts else known["rows"]
                 found = index.predict(rows, 4, **ask, threads=1)
-                numbers, wanted = found.scores, known[f"scores_{number}"]
+                odds = known[f"scores_{number}"].astype(np.float64)  # that irli returned log-odds
+                numbers, wanted = found.scores, 1 / (1 + np.exp(-odds))
+                if hasattr(index, "decision_function"):
+                    check_log_odds(index.decision_function(rows, 4, **ask), odds, found.labels)
                 np.testing.assert_array_equal(found.labels, known[f"labels_{number}"])
             np.testing.assert_allclose(numbers, wanted, rtol=1e-4, atol=1e-5)
         assert len(asks) >= 2
+
+
+def check_log_odds(decided: Any, odds: Any, labels: Any) -> None:
+    """Compare the log-odds of the labels found."""
+    row, place = np.nonzero(labels >= 0)
+    found = decided.toarray()[row, labels[row, place]]
+    np.testing.assert_allclose(found, odds[row, place], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["features", "texts"])
+def test_label_folders_without_near_rows_are_completed(name: str, tmp_path: Path) -> None:
+    """Folders of version 2 were first written without the parts that are new."""
+    folder = read_folder(FOLDERS / name)
+    new = ("near_", "routing_", "ranking_")
+    assert not [part for part in folder.arrays if part.startswith(new)]
+    write_folder(tmp_path / "early", folder)
+    assert read_manifest(tmp_path / "early")["version"] == VERSION == 2
+    index = irli.load(tmp_path / "early")
+    check_answers(index, name)
+    assert index.get_params()["objective"] == "balanced"
+    assert index.defaults.near == 0
+    assert not index.calibration.own
+    index.save(tmp_path / "again")
+    written = read_folder(tmp_path / "again")
+    assert {part for part in written.arrays if part.startswith(new)} == {
+        *(f"near_{part}" for part in NearRows._fields),
+        *(f"{use}_{part}" for use in ("routing", "ranking") for part in ("factors", "means")),
+    }
+    check_answers(irli.load(tmp_path / "again"), name)
 
 
 def test_there_is_one_of_each_kind() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -351,6 +352,68 @@ def test_predict_takes_parameters(run: Runner, plain: Path, files: Files) -> Non
     expected = label_index(plain).predict(rows, **options, ranker=False)
     got = [[label for label in row if label >= 0] for row in expected.labels.tolist()]
     assert said["labels"] == got
+
+
+def test_predict_prints_probabilities(run: Runner, told: Path, files: Files) -> None:
+    said = run("labels", "predict", told, files.texts, "-k", 4, "--json").json
+    assert all(0 < score <= 1 for row in said["scores"] for score in row)
+    printed = run("labels", "predict", told, files.texts, "-k", 4).out
+    shown = [float(number) for number in re.findall(r"\(([^)]+)\)", printed)]
+    first = [score for row in said["scores"][:5] for score in row]
+    np.testing.assert_allclose(shown, first, rtol=1e-3)
+    assert "probabilities" in run("labels", "predict", "--help").out
+
+
+def test_predict_with_a_threshold(run: Runner, told: Path, files: Files, tmp_path: Path) -> None:
+    asked = ["labels", "predict", told, files.texts, "-k", 4]
+    every = run(*asked, "--json").json
+    cut = float(np.median(np.concatenate(every["scores"])))
+    kept = run(*asked, "--threshold", cut, "--json").json
+    assert kept["scores"] == [[one for one in row if one >= cut] for row in every["scores"]]
+    assert kept["labels"] == [
+        labels[: len(scores)]
+        for labels, scores in zip(every["labels"], kept["scores"], strict=True)
+    ]
+    assert sum(map(len, kept["labels"])) < sum(map(len, every["labels"]))
+    assert run(*asked, "--threshold", 1).out.startswith("row 0: nothing")
+    out = tmp_path / "found.npz"
+    assert run(*asked, "--threshold", cut, "--out", out).code == 0
+    with np.load(out) as written:
+        np.testing.assert_array_equal((written["labels"] >= 0).sum(1), [*map(len, kept["labels"])])
+    for wrong in (-0.5, 1.5, "nan"):
+        refused(run(*asked, "--threshold", wrong), "threshold")
+
+
+def test_near_rows_can_be_left_out(run: Runner, plain: Path, files: Files) -> None:
+    asked = [plain, files.x, "--near", 0, "--json"]
+    said = run("labels", "predict", *asked).json
+    expected = label_index(plain).predict(sp.load_npz(files.x), near=0)
+    got = [[label for label in row if label >= 0] for row in expected.labels.tolist()]
+    assert said["labels"] == got
+    assert run("labels", "eval", plain, files.x, files.y, "--near", 0, "--json").json["P@1"] > 0.5
+    refused(run("labels", "predict", plain, files.x, "--near", -1), "near")
+
+
+def test_fit_with_an_objective(run: Runner, files: Files, tmp_path: Path) -> None:
+    asked = ["labels", "fit", files.xmc, "--out", tmp_path / "index", *SMALL]
+    assert run(*asked, "--objective", "propensity").code == 0
+    assert label_index(tmp_path / "index").get_params()["objective"] == "propensity"
+    wrong = ["labels", "fit", files.xmc, "--out", tmp_path / "no", *SMALL]
+    refused(run(*wrong, "--objective", "recall"), "'objective'", "'balanced'", "'propensity'")
+    assert not (tmp_path / "no").exists()
+
+
+def test_info_shows_what_was_tried(run: Runner, files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    assert run("labels", "fit", files.xmc, "--out", path, "--ranker", *SMALL).code == 0
+    said = run("info", path, "--json").json
+    tried = [entry for entry in said["history"] if "choice" in entry]
+    rounds, table = run("info", path).out.strip().split("\n\n")[-2:]
+    assert rounds.split()[:2] == ["repetition", "epoch"]
+    lines = table.splitlines()
+    assert lines[0].split() == ["choice", "tried", "quality"]
+    assert len(lines) == 1 + len(tried) > 5
+    assert lines[-1].split() == ["sources", "index", "alone", f"{tried[-1]['quality']:.4f}"]
 
 
 def test_predict_refuses(

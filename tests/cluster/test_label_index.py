@@ -106,7 +106,9 @@ def test_shards_may_differ_in_their_repetitions(monkeypatch: pytest.MonkeyPatch)
     index = ShardedLabelIndex(irli.recipe("labels", hidden=16, epochs=2), shards=2)
     index.fit(X, labels, threads=1)
     assert learned == [[0, 1, 2, 3], [0]]
-    repetitions = {(entry["shard"], entry["repetition"]) for entry in index.history}
+    repetitions = {
+        (entry["shard"], entry["repetition"]) for entry in index.history if "choice" not in entry
+    }
     assert repetitions == {(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)}
     found = index.predict(X[:20], k=23, probes=1000)
     assert (np.sort(found.labels, axis=1) == np.arange(23)).all()
@@ -151,6 +153,19 @@ def test_shards_find_the_planted_labels(tmp_path: Path) -> None:
     assert (np.sort(everything.labels[:, :-3], axis=1) == np.arange(Y.shape[1])).all()
     assert (everything.labels[:, -3:] == -1).all()
     assert (everything.scores[:, 1:] <= everything.scores[:, :-1]).all()
+    assert ((everything.scores > 0) == (everything.labels >= 0)).all()
+    assert everything.scores.max() <= 1
+    likely = index.predict(X[:20], k=5, threshold=0.5)
+    every = index.predict(X[:20], k=5)
+    kept = every.scores >= 0.5
+    assert kept.any(axis=1).mean() > 0.9
+    assert not kept.all()
+    np.testing.assert_array_equal(likely.labels, np.where(kept, every.labels, -1))
+    np.testing.assert_array_equal(likely.scores, np.where(kept, every.scores, 0))
+    with pytest.raises(InvalidParameter, match="'threshold' parameter of predict"):
+        index.predict(X[:2], threshold=1.5)
+    tried = [entry for entry in index.history if "choice" in entry]
+    assert {entry["shard"] for entry in tried} == {0, 1, 2}
 
     index.save(tmp_path / "index")
     again = irli.load(tmp_path / "index")

@@ -109,6 +109,9 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
         ("tuning_relevant", ("v", "j")),
         ("code_blocks", ("blocks",)),
         ("weights", ("weights",)),
+        ("near_weights", ("numbers",)),
+        ("near_scale", ("K",)),
+        ("near_labels", ("pairs",)),
         ("trained", ("rows",)),
         ("names", ("name_bytes",)),
         ("titles", ("title_bytes",)),
@@ -175,7 +178,7 @@ def test_fields_of_meta_are_as_listed(kind: str, folders: dict[str, list[Path]])
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_search_defaults_are_as_listed(kind: str, folders: dict[str, list[Path]]) -> None:
     fields = dict(table(section(PAGE, SECTIONS[kind]), "field of `meta`", "meaning"))
-    for name in ("`defaults`", "`calibration`", "`text`"):
+    for name in ("`defaults`", "`calibration`", "`scaling`", "`text`"):
         if "`" not in fields.get(name, "") or kind == "shards":
             continue
         for folder in folders[kind]:

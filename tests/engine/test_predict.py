@@ -18,12 +18,14 @@ from irli import _native
 from irli._native import LabelPlan, LabelPredictor
 from irli.engine.int8 import unround_rows, untile
 from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.labels.assemble import add_ranker, assemble_labels
+from irli.labels.assemble import add_near_rows, add_ranker, assemble_labels, read_ranker
 from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.near_rows import NearRows
 from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor
 from irli.learning.repetition import Repetition
 
+NEAR = [name for name in LabelLayout._fields if name.startswith("near_")]
 FUSED = Calibration(by_margin=0.7, by_score=1.3, threshold=-0.4)
 often = settings(max_examples=30, deadline=None)
 pytestmark = pytest.mark.usefixtures("simd")
@@ -274,6 +276,157 @@ def test_a_ranker_of_no_weight_is_left_out() -> None:
         np.testing.assert_array_equal(left, right)
 
 
+# --- every source ----------------------------------------------------------------------------
+
+BLENDED = Calibration(by_margin=0.7, by_score=1.3, threshold=-0.4, by_votes=0.6, own=True)
+SOURCES = [
+    FUSED,
+    FUSED._replace(own=True),
+    BLENDED,
+    BLENDED._replace(own=False),
+    BLENDED._replace(by_margin=0.0, own=False),
+]
+
+
+def every_source(seed: int = 0, dim: int = 12) -> LabelLayout:
+    """An index with a ranker and 40 known rows."""
+    rng = np.random.default_rng(seed)
+    carried = sp.csr_array((rng.random((40, 50)) < 0.1).astype(np.float32))
+    known = NearRows.pack(random_rows(40, dim, seed=seed + 2), carried)
+    layout = random_label_layout(seed=seed)
+    return add_near_rows(add_ranker(layout, random_ranker(50, dim, seed=seed)), known)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    calibration=st.sampled_from(SOURCES),
+    probes=st.integers(1, 12),
+    candidates=st.integers(1, 60),
+    near=st.integers(1, 50),
+)
+@often
+def test_candidates_blended_by_hand_are_the_prediction(
+    seed: int, calibration: Calibration, probes: int, candidates: int, near: int
+) -> None:
+    """`list_candidates` and `to_log_odds` together are `predict`."""
+    predictor = Predictor(every_source(seed, dim=30))
+    routed, ranked = random_rows(11, 12, seed=seed), random_rows(11, 30, seed=seed + 1)
+    parameters = LabelParameters(probes, candidates, near=near)
+    found = predictor.list_candidates(routed, ranked, parameters, calibration)
+    odds = calibration.to_log_odds(found)
+    scores, labels = predictor.predict(routed, ranked, 1, parameters, calibration)
+    for row in range(11):
+        right = dict(zip(found.labels[row].tolist(), odds[row].tolist(), strict=True))
+        right.pop(-1, None)
+        assert len(right) == (found.labels[row] >= 0).sum()  # none is there twice
+        check_answer(scores[row], labels[row], right, 1)
+    k = min(candidates, 8)
+    scores, labels = predictor.predict(routed, ranked, k, parameters, calibration)
+    for row in range(11):
+        right = dict(zip(found.labels[row].tolist(), odds[row].tolist(), strict=True))
+        right.pop(-1, None)
+        check_answer(scores[row], labels[row], right, k)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    probes=st.integers(1, 12),
+    candidates=st.integers(1, 60),
+    own=st.booleans(),
+    near=st.sampled_from([0, 5, 100]),
+)
+@often
+def test_each_source_proposes_its_best(
+    seed: int, probes: int, candidates: int, own: bool, near: int
+) -> None:
+    layout = every_source(seed)
+    x = random_rows(9, 12, seed=seed + 1)
+    parameters = LabelParameters(probes, candidates, near=near)
+    calibration = BLENDED._replace(own=own)
+    found = Predictor(layout).list_candidates(x, x, parameters, calibration)
+    ranker = read_ranker(layout)
+    margins, weights = ranker.margins(x), ranker.matrix().toarray() != 0
+    logits = logits_of(random_label_layout(seed=seed), x)
+    for row in range(9):
+        labels = found.labels[row][found.labels[row] >= 0]
+        there = slice(0, len(labels))
+        oracle = Oracle(layout, logits[row], parameters)
+        by_routers = oracle.best(candidates)
+        lowest = min((oracle.scores[label] for label in by_routers), default=0.0)
+        reached = np.flatnonzero((x[[row]].toarray()[0] != 0) @ weights)
+        by_ranker = reached[np.argsort(-margins[row, reached], kind="stable")][:candidates]
+        voted = found.votes[row, there] > 0
+        proposed = {*by_routers} | ({*by_ranker.tolist()} if own else set())
+        assert len(labels) <= candidates * (1 + own + (near > 0))
+        assert len(proposed - {*labels.tolist()}) <= 1  # of near equals another may be there
+        if not near:
+            assert not voted.any()
+            assert len({*labels.tolist()} - proposed) <= 1
+        expected = [oracle.scores[n] if n in by_routers else lowest for n in labels.tolist()]
+        close = np.isclose(found.scores[row, there], expected, rtol=2e-3, atol=2e-3)
+        assert (~close).sum() <= 1
+        np.testing.assert_allclose(
+            found.margins[row, there], margins[row, labels], rtol=1e-4, atol=1e-4
+        )
+        assert (found.labels[row, len(labels) :] == -1).all()
+        assert not found.votes[row, len(labels) :].any()
+
+
+def test_sources_of_no_weight_are_left_out() -> None:
+    """Whatever a layout has: the calibration says what is read."""
+    layout = every_source()
+    x = random_rows(9, 12)
+    parameters = LabelParameters(4, 10, near=20)
+    bare = layout._replace(**{name: getattr(random_label_layout(), name) for name in NEAR})
+    for calibration in (INDEX_ALONE, FUSED, FUSED._replace(own=True)):
+        one, other = (
+            Predictor(each).predict(x, x, 5, parameters, calibration) for each in (layout, bare)
+        )
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+    without = Predictor(layout).predict(x, x, 5, LabelParameters(4, 10, near=0), BLENDED)
+    right = Predictor(bare).predict(x, x, 5, parameters, BLENDED._replace(by_votes=0.0))
+    for one, two in zip(without, right, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_blended_rows_leave_no_trace() -> None:
+    """Margins and votes of a row are cleared before the next; threads change nothing."""
+    predictor = Predictor(every_source())
+    x = random_rows(70, 12, seed=5)
+    parameters = LabelParameters(4, 6, near=9)
+    whole = predictor.list_candidates(x, x, parameters, BLENDED, threads=3)
+    answers = predictor.predict(x, x, 5, parameters, BLENDED, threads=2)
+    for row in range(70):
+        one = x[[row]]
+        for left, right in zip(
+            predictor.list_candidates(one, one, parameters, BLENDED), whole, strict=True
+        ):
+            np.testing.assert_array_equal(left[0], right[row])
+        for left, right in zip(
+            predictor.predict(one, one, 5, parameters, BLENDED), answers, strict=True
+        ):
+            np.testing.assert_array_equal(left[0], right[row])
+
+
+def test_blended_rows_that_are_odd() -> None:
+    """Without features, and with values that overflow: an answer, and no trace."""
+    predictor = Predictor(every_source())
+    usual = random_rows(3, 12, seed=5)[[1]]
+    odd = [
+        np.zeros((1, 12)),
+        np.full((1, 12), 3e38),
+        np.full((1, 12), -3e38),
+        1e-30 * np.eye(1, 12),
+    ]
+    x = sp.csr_array(sp.vstack([usual, *odd, usual]).astype(np.float32))
+    scores, labels = predictor.predict(x, x, 5, LabelParameters(10, 50, near=40), BLENDED)
+    assert (labels >= 0).all()
+    assert all(len(set(row)) == 5 for row in labels.tolist())
+    np.testing.assert_array_equal(labels[0], labels[-1])
+    np.testing.assert_array_equal(scores[0], scores[-1])
+
+
 def equal_buckets(items: NDArray[np.int32], repetitions: int = 1) -> LabelLayout:
     """An index in which all labels have the same score, found in the order of their buckets."""
     router = random_router(4, 5, linear=0)._replace(
@@ -476,14 +629,19 @@ def test_calls_that_do_not_fit_are_refused() -> None:
         call(predictor, rows, plan(), count=3)
     with pytest.raises(ValueError, match="int64, int32 and float32"):
         call(predictor, (rows[0].astype(np.int32), *rows[1:]), plan())
+    with pytest.raises(ValueError, match="uses near rows, and the index has none"):
+        call(predictor, rows, plan(near=3, by_votes=1.0))
+    both = LabelPredictor(add_ranker(every_source(), random_ranker(50, 7)))
+    with pytest.raises(ValueError, match="must have the same features"):
+        call(both, rows, plan(by_margin=1.0, near=3, by_votes=1.0))
     ranked = LabelPredictor(add_ranker(layout, random_ranker(50, 7)))
     with pytest.raises(ValueError, match=r"'ranked' must be well-formed.*below 7"):
         call(ranked, arrays([0, 1, 2], [0, 8]), plan(by_margin=1.0))
 
 
-@pytest.mark.parametrize("wrong", ["k", "probes", "candidates", "score", "min_votes"])
+@pytest.mark.parametrize("wrong", ["k", "probes", "candidates", "score", "min_votes", "near"])
 def test_plans_out_of_range_are_refused(wrong: str) -> None:
-    for value in (-1, 5) if wrong == "score" else (0, -1):
+    for value in {"score": (-1, 5), "near": (-1,)}.get(wrong, (0, -1)):
         with pytest.raises(ValueError, match="LabelPlan are out of range"):
             plan(**{wrong: value})
 
@@ -499,10 +657,17 @@ def test_plans_out_of_range_are_refused(wrong: str) -> None:
         ("starts", 12, 10_000),
         ("starts", 0, -1),
         ("gaps", 3, 60_000),
+        ("near_starts", 12, 10_000),
+        ("near_starts", 0, -1),
+        ("near_gaps", 3, 60_000),
+        ("near_label_starts", 40, 10_000),
+        ("near_label_starts", 3, -1),
+        ("near_labels", 0, 50),
+        ("near_labels", 1, -1),
     ],
 )
 def test_arrays_that_point_outside_are_refused(name: str, place: Any, value: int) -> None:
-    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
+    layout = every_source()
     LabelPredictor(layout)
     array = getattr(layout, name).copy()
     array[place] = value
@@ -510,9 +675,11 @@ def test_arrays_that_point_outside_are_refused(name: str, place: Any, value: int
         LabelPredictor(layout._replace(**{name: array}))
 
 
-@pytest.mark.parametrize("name", [name for name in LabelLayout._fields if name != "starts"])
+@pytest.mark.parametrize(
+    "name", [name for name in LabelLayout._fields if name not in ("starts", "near_starts")]
+)
 def test_arrays_of_another_shape_are_refused(name: str) -> None:
-    layout = add_ranker(random_label_layout(), random_ranker(50, 12))
+    layout = every_source()
     shorter = np.ascontiguousarray(getattr(layout, name)[..., :-1])
     with pytest.raises(ValueError, match="array"):
         LabelPredictor(layout._replace(**{name: shorter}))

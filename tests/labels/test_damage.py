@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from irli import FormatError, LabelIndex
 from irli.base.folder import Folder
+from irli.labels.contents import pack_labels
 from irli.labels.parameters import SCORES
 
-NAMES = ("features", "texts")
+NAMES = ("features", "texts", "near")
 ARRAYS = sorted({name for kind in NAMES for name in (*read(kind).arrays, *read(kind).tensors)})
 
 
@@ -30,6 +31,8 @@ def predict_in_every_way(index: LabelIndex) -> None:
                 assert found.labels.shape == (9, 4)
                 assert found.labels.max() < len(index)
     assert index.predict(rows[0], len(index) + 2).labels.shape == (len(index) + 2,)
+    for near in (0, 1, 10**6) if index.calibration.by_votes > 0 else (0,):
+        assert index.predict(rows, 4, near=near).labels.max() < len(index)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,9 +40,13 @@ def test_what_is_not_damaged_opens(name: str) -> None:
     predict_in_every_way(LabelIndex.from_folder(read(name)))
 
 
-def test_one_of_them_has_a_ranker() -> None:
+def test_they_have_every_source() -> None:
     ranked = [read(name).meta["calibration"]["by_margin"] > 0 for name in NAMES]
-    assert ranked == [True, False]
+    assert ranked == [True, False, True]
+    votes = [read(name).meta["calibration"].get("by_votes", 0) > 0 for name in NAMES]
+    assert votes == [False, False, True]
+    written = pack_labels(LabelIndex.from_folder(read("near"))._fitted().contents)
+    assert {*written.arrays, *written.tensors} - {"names", "names_offsets"} <= set(ARRAYS)
 
 
 def widen(array: Array) -> Array:
@@ -84,6 +91,29 @@ DAMAGE: list[tuple[str, str, Callable[[Array], Array], str]] = [
     ("features", "constant", drop, "constant"),
     ("features", "counts", drop, "counts"),
     ("features", "trained", lambda a: a.astype(np.int64), "trained"),
+    ("near", "near_starts", drop, "near_starts"),
+    ("near", "near_starts", put(1, -1), "near_starts"),
+    ("near", "near_starts", put(-1, 10**9), "near_starts"),
+    ("near", "near_starts", lambda a: a[-1:] * 0, "near_starts"),
+    ("near", "near_starts", lambda a: a.astype(np.int32), "near_starts"),
+    ("near", "near_gaps", put(0, 60_000), "near_gaps"),
+    ("near", "near_gaps", drop, "near_weights"),
+    ("near", "near_weights", drop, "near_weights"),
+    ("near", "near_scale", drop, "near_gaps"),
+    ("near", "near_scale", lambda a: a[:0], "near_gaps"),
+    ("near", "near_scale", widen, "near_label_starts"),
+    ("near", "near_label_starts", drop, "near_label_starts"),
+    ("near", "near_label_starts", put(3, -1), "near_label_starts"),
+    ("near", "near_label_starts", put(-1, 10**9), "near_label_starts"),
+    ("near", "near_labels", put(0, -1), "near_labels"),
+    ("near", "near_labels", put(0, 10**6), "near_labels"),
+    ("near", "near_labels", drop, "near_label_starts"),
+    ("near", "near_labels", lambda a: a.astype(np.int64), "near_labels"),
+    ("near", "routing_factors", widen, "routing_factors"),
+    ("near", "routing_means", widen, "routing_means"),
+    ("near", "ranking_factors", drop, "ranking_factors"),
+    ("near", "ranking_factors", lambda a: a.astype(np.float64), "ranking_factors"),
+    ("near", "ranking_means", lambda a: a[:0], "ranking_means"),
     ("texts", "scale", lambda a: np.zeros(3, a.dtype), "scale"),
     ("texts", "gaps", lambda a: np.zeros(3, a.dtype), "weights"),
 ]
@@ -137,13 +167,29 @@ def test_every_array_must_be_there(name: str) -> None:
         {"calibration": {"by_margin": "much", "by_score": 1.0, "threshold": 0.0}},
         {"calibration": {"by_margin": 0.0, "by_score": None, "threshold": 0.0}},
         {"calibration": {"by_margin": 0.0}},
+        {"calibration": {"by_margin": 0.0, "by_score": 1.0, "threshold": 0.0, "by_votes": -1.0}},
+        {"calibration": {"by_margin": 0.0, "by_score": 1.0, "threshold": 0.0, "own": "yes"}},
+        {"alone": {"by_margin": 0.0, "by_score": "much", "threshold": 0.0}},
+        {"alone": {"by_margin": 0.0}},
+        {"defaults": {"near": -1}},
+        {"defaults": {"near": 0.5}},
+        {"scaling": {"routing": "given"}},
+        {"scaling": {"routing": "given", "ranking": "best"}},
+        {"scaling": {"routing": "given", "ranking": "unit"}},
+        {"scaling": {"routing": "tf-idf", "ranking": "standard"}},
+        {"scaling": None},
+        {"cost": -1.0},
+        {"cost": "much"},
+        {"prune": None},
+        {"objective": "recall"},
         {"recipe": {"features": 2}},
         {"recipe": {"affinity": "both"}},
         {"text": {"ngrams": 0, "min_df": 1, "max_df": 1.0}},
     ],
 )
 def test_values_out_of_range_are_refused(changes: dict[str, Any]) -> None:
-    folder = read("features")
+    folder = read("near")
+    LabelIndex.from_folder(folder)
     if "recipe" in changes:
         changes = {"recipe": folder.meta["recipe"] | changes["recipe"]}
     with pytest.raises(FormatError):
@@ -154,6 +200,15 @@ def test_a_ranker_must_be_there_to_be_used() -> None:
     calibration = {"by_margin": 1.0, "by_score": 1.0, "threshold": 0.0}
     with pytest.raises(FormatError, match="array 'starts' of the index must be int64 of shape"):
         LabelIndex.from_folder(change_meta(read("texts"), calibration=calibration))
+
+
+@pytest.mark.parametrize("name", ["features", "texts"])
+def test_near_rows_must_be_there_to_be_used(name: str) -> None:
+    calibration = read(name).meta["calibration"] | {"by_votes": 1.0}
+    with pytest.raises(
+        FormatError, match="array 'near_starts' of the index must be int64 of shape"
+    ):
+        LabelIndex.from_folder(change_meta(read(name), calibration=calibration))
 
 
 @pytest.mark.parametrize(("name", "parts"), [("texts", "words"), ("texts", "names")])

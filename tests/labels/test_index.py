@@ -30,7 +30,7 @@ from irli.labels.index import count_labels
 from irli.labels.metrics import precision
 from irli.labels.parameters import SCORES
 from irli.labels.problem import make_label_problem, row_keys
-from irli.labels.tune import tune_labels
+from irli.labels.tune import Wishes, tune_labels
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import join_histories
@@ -137,8 +137,8 @@ def test_answers(index: LabelIndex, plan: dict[str, Any]) -> None:
     assert labels.dtype == np.int64
     assert ((labels >= -1) & (labels < LABELS)).all()
     there = labels >= 0
-    assert np.isfinite(scores[there]).all()
-    assert (scores[~there] == -np.inf).all()
+    assert ((scores[there] > 0) & (scores[there] <= 1)).all()
+    assert (scores[~there] == 0).all()
     assert (np.diff(there.astype(int), axis=1) <= 0).all()  # padding comes last
     assert (scores[:, 1:] <= scores[:, :-1]).all()
     assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in labels)
@@ -178,7 +178,7 @@ def test_more_k_than_labels(index: LabelIndex) -> None:
     found = index.predict(X, k=LABELS + 5, probes=1000)
     assert (np.sort(found.labels[:, :LABELS], axis=1) == np.arange(LABELS)).all()
     assert (found.labels[:, LABELS:] == -1).all()
-    assert (found.scores[:, LABELS:] == -np.inf).all()
+    assert (found.scores[:, LABELS:] == 0).all()
 
 
 def test_few_probes_find_few_labels(made: Made) -> None:
@@ -187,7 +187,7 @@ def test_few_probes_find_few_labels(made: Made) -> None:
     counts = (found.labels >= 0).sum(axis=1)
     most = sum(int(part.max()) for part in index.loads())
     assert counts.max() <= most < LABELS
-    np.testing.assert_array_equal(found.scores == -np.inf, found.labels == -1)
+    np.testing.assert_array_equal(found.scores == 0, found.labels == -1)
 
 
 def test_rows_without_features(index: LabelIndex) -> None:
@@ -196,13 +196,47 @@ def test_rows_without_features(index: LabelIndex) -> None:
     assert (found.labels >= 0).all()
 
 
-def test_with_a_ranker_scores_are_log_odds(made: Made) -> None:
-    """Above 0 means more likely than not: the planted rows leave little doubt."""
+def test_scores_are_probabilities(made: Made) -> None:
+    """Above a half means more likely than not: the planted rows leave little doubt."""
     X, Y = labelled(300, LABELS, seed=9)
     found = made("labels").predict(X, k=6)
     right = np.take_along_axis(Y.toarray(), found.labels, axis=1) > 0
-    assert right[found.scores > 0].mean() > 0.95
-    assert right[found.scores < 0].mean() < 0.05
+    assert right[found.scores > 0.5].mean() > 0.95
+    assert right[found.scores < 0.5].mean() < 0.05
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_log_odds_and_probabilities_agree(index: LabelIndex, plan: dict[str, Any]) -> None:
+    X = data().X[:37]
+    found = index.predict(X, k=6, **plan)
+    odds, likely = index.decision_function(X, k=6, **plan), index.predict_proba(X, k=6, **plan)
+    for matrix in (odds, likely):
+        assert matrix.shape == (37, LABELS)
+        assert matrix.nnz == found.counts.sum()
+    np.testing.assert_allclose(likely.data, 1 / (1 + np.exp(-odds.data)), rtol=1e-5)
+    for row, (scores, labels) in enumerate(zip(*found, strict=True)):
+        there = labels >= 0
+        np.testing.assert_array_equal(likely.toarray()[row, labels[there]], scores[there])
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.9, 1.0])
+def test_a_threshold_leaves_out_what_is_less_probable(index: LabelIndex, threshold: float) -> None:
+    X = data().X[:37]
+    every, likely = index.predict(X, k=6), index.predict(X, k=6, threshold=threshold)
+    kept = every.scores >= threshold
+    np.testing.assert_array_equal(likely.labels, np.where(kept, every.labels, -1))
+    np.testing.assert_array_equal(likely.scores, np.where(kept, every.scores, 0))
+    np.testing.assert_array_equal(likely.counts, (kept & (every.labels >= 0)).sum(axis=1))
+    single = index.predict(X[[0]].toarray()[0], k=6, threshold=threshold)
+    same(single, Prediction(likely.scores[0], likely.labels[0]))
+    proba = index.predict_proba(X, k=6, threshold=threshold)
+    assert proba.nnz == likely.counts.sum()
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, np.nan, "much"])
+def test_a_threshold_is_a_probability(made: Made, threshold: Any) -> None:
+    with pytest.raises(irli.errors.InvalidParameter, match=r"'threshold' parameter of predict"):
+        made("labels").predict(data().X[:2], threshold=threshold)
 
 
 def test_predicting_changes_nothing(index: LabelIndex) -> None:
@@ -368,21 +402,21 @@ def test_the_phases_by_hand_are_fit(name: str, made: Made, tmp_path: Path) -> No
     index, recipe = made(name), RECIPES[name].resolve_for_labels(LABELS)
     index.save(tmp_path / "fit")
     rows, labels = as_rows(data().X), as_labels(data().Y, data().X.shape[0])
-    want_ranker = name != "own trunks"
+    wishes = Wishes(ranker=name != "own trunks")
 
-    problem, split, trained = make_label_problem(rows, labels, recipe)
-    repetitions = learn(problem, recipe, LearnOptions(threads=1))
+    problem = make_label_problem(rows, labels, recipe)
+    repetitions = learn(problem.problem, recipe, LearnOptions(threads=1))
     layout = assemble_labels(repetitions, count_labels(labels))
-    model = tune_labels(layout, rows, labels, split, recipe, want_ranker, threads=1)
+    model = tune_labels(layout, rows, labels, problem, recipe, wishes, threads=1)
     contents = LabelContents(
         recipe=recipe,
         model=model,
-        history=join_histories(repetitions),
+        history=[*join_histories(repetitions), *model.trials],
         rows=rows.shape[0],
         dim=rows.shape[1],
         counts=count_labels(labels),
-        trained=trained,
-        want_ranker=want_ranker,
+        trained=problem.trained,
+        wishes=wishes,
     )
     write_folder(tmp_path / "hand", pack_labels(contents))
 
@@ -439,13 +473,32 @@ def test_len_repr_stats_and_loads(index: LabelIndex) -> None:
 
 
 def test_history(made: Made) -> None:
-    history = made("labels").history
+    history = [entry for entry in made("labels").history if "choice" not in entry]
     assert {entry["repetition"] for entry in history} == {0, 1}
     for r in (0, 1):
         rounds = [entry for entry in history if entry["repetition"] == r]
         assert [entry["epoch"] for entry in rounds] == list(range(1, 7))
         assert rounds[-1]["loss"] < rounds[0]["loss"]
         assert rounds[-1]["recall"] >= rounds[0]["recall"]
+
+
+def test_history_ends_with_what_was_tried(made: Made) -> None:
+    index = made("labels")
+    history = index.history
+    tried = [entry for entry in history if "choice" in entry]
+    assert history[-len(tried) :] == tried
+    assert all(set(entry) == {"choice", "tried", "quality"} for entry in tried)
+    assert all(0 <= entry["quality"] <= 1 for entry in tried)
+    values = {
+        choice: [entry["tried"] for entry in tried if entry["choice"] == choice]
+        for choice in dict.fromkeys(entry["choice"] for entry in tried)
+    }
+    assert {"cost", "sources", "probes", "candidates", "pruning"} <= set(values)
+    assert index.defaults.candidates in values["candidates"]
+    assert index.defaults.probes in values["probes"]
+    assert f"near={index.defaults.near}" in values["sources"]
+    assert values["sources"][-1] == "index alone"
+    assert not [entry for entry in made("own trunks").history if "choice" in entry]
 
 
 def test_heads_share_their_trunk(made: Made) -> None:
@@ -627,6 +680,15 @@ def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -
     same(index.predict(X), one.predict(X))
 
 
+def votes_of(index: LabelIndex, found: Prediction) -> list[int]:
+    """The votes behind probabilities: the calibration scales and shifts them."""
+    likely = found.scores[found.labels >= 0].astype(np.float64)
+    alone = index.calibration
+    votes = (np.log(likely / (1 - likely)) - alone.threshold) / alone.by_score
+    np.testing.assert_allclose(votes, votes.round(), atol=0.01)
+    return votes.round().astype(int).tolist()
+
+
 @pytest.mark.parametrize("ranker", [None, False])
 def test_labels_of_the_paper_s_recipe_are_ordered_by_votes(ranker: bool | None) -> None:
     X, Y = data()
@@ -636,10 +698,10 @@ def test_labels_of_the_paper_s_recipe_are_ordered_by_votes(ranker: bool | None) 
     assert index.tuned is not None
     assert not index.tuned.ranker
     found = index.predict(X, k=3, ranker=False)
-    there = found.labels >= 0
-    assert set(found.scores[there]) <= set(range(1, 7))
+    votes = votes_of(index, found)
+    assert set(votes) <= set(range(1, 7))
     few = index.predict(X, k=3, ranker=False, probes=3, min_votes=4)
-    assert few.scores[few.labels >= 0].min() >= 4
+    assert min(votes_of(index, few)) >= 4
     assert precision(index.predict(X, k=1).labels, Y, 1) > 0.8
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from irli.labels.calibration import INDEX_ALONE
+from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.parameters import SCORES, LabelParameters, PredictArguments
 
 
@@ -18,6 +18,9 @@ def test_what_is_not_given_stays() -> None:
     assert known.replace() == known
     assert known.replace(probes=5) == LabelParameters(5, 7, "votes")
     assert known.replace(candidates=5, score="logit") == LabelParameters(3, 5, "logit")
+    near = LabelParameters(near=9)
+    assert near.replace(probes=5) == LabelParameters(5, near=9)
+    assert near.replace(near=0).near == 0  # 0 is given, too
 
 
 def test_votes_of_early_folders_were_weighted() -> None:
@@ -35,3 +38,7 @@ def test_the_plan_of_a_prediction() -> None:
     assert (plan.by_margin, plan.by_score, plan.threshold) == (0.0, 1.0, 0.0)
     assert plan.min_votes == 1
     assert LabelParameters(min_votes=3).to_plan(4, INDEX_ALONE).min_votes == 3
+    blended = Calibration(0.5, 1.0, 0.0, by_votes=0.3, own=True)
+    plan = LabelParameters(near=2**40).to_plan(4, blended)
+    assert (plan.near, plan.by_votes, plan.own) == (2**31 - 1, 0.3, True)
+    assert LabelParameters(near=7).to_plan(4, INDEX_ALONE).near == 0  # their votes count nothing

@@ -14,6 +14,7 @@ from plantedlabels import labelled, small_labels
 
 from irli.labels.problem import LabelProblem, Split, hold_out, make_label_problem, row_keys
 from irli.labels.profiles import normalize
+from irli.labels.scaling import GIVEN, Scaling
 
 
 def families(
@@ -102,8 +103,8 @@ def test_only_useful_rows_are_split() -> None:
 
 
 def test_large_data_hold_out_a_fixed_number() -> None:
-    places = normalize(np.random.default_rng(0).normal(size=(50_000, 4)).astype(np.float32))
-    assert 2000 <= len(split(places).held) <= 2008
+    places = normalize(np.random.default_rng(0).normal(size=(70_000, 4)).astype(np.float32))
+    assert 3000 <= len(split(places).held) <= 3008
 
 
 # --- the problem -----------------------------------------------------------------------------
@@ -113,7 +114,8 @@ def test_large_data_hold_out_a_fixed_number() -> None:
 def test_make_label_problem(dense: bool) -> None:
     X, Y = labelled(300, 12)
     rows = X.toarray() if dense else X
-    problem, parts, trained = make_label_problem(rows, Y, small_labels())
+    problem, parts, trained, scaling = make_label_problem(rows, Y, small_labels())
+    assert scaling is GIVEN
     assert not problem.items_are_queries
     assert problem.items.shape[0] == 12
     assert (problem.query_items == -1).all()
@@ -134,7 +136,7 @@ def test_rows_without_labels_are_on_neither_side() -> None:
     X, Y = labelled(300, 12)
     carried = Y.toarray()
     carried[::3] = 0
-    problem, parts, _ = make_label_problem(X, sp.csr_array(carried), small_labels())
+    problem, parts, *_ = make_label_problem(X, sp.csr_array(carried), small_labels())
     assert sorted([*parts.train, *parts.held]) == np.flatnonzero(carried.any(axis=1)).tolist()
     assert (np.diff(problem.indptr) > 0).all()
     assert (problem.held_truth >= 0).any(axis=1).all()
@@ -183,9 +185,9 @@ def test_known_rows_are_not_held_out(dense: bool) -> None:
     X, Y = labelled(600, 12, seed=1)
     old, order = 400, np.random.default_rng(0).permutation(600)
     rows = X.toarray() if dense else X
-    _, first, known = make_label_problem(rows[:old], Y[:old], small_labels())
+    _, first, known, _ = make_label_problem(rows[:old], Y[:old], small_labels())
     np.testing.assert_array_equal(known, np.unique(row_keys(rows[:old])[first.train]))
-    _, then, both = make_label_problem(rows[order], Y[order], small_labels(seed=1), known)
+    _, then, both, _ = make_label_problem(rows[order], Y[order], small_labels(seed=1), known)
     held = set(order[then.held])
     assert len(held) >= 30
     assert not held & set(first.train)
@@ -204,11 +206,15 @@ def test_known_rows_are_held_out_if_there_are_no_others() -> None:
 
 def test_a_label_problem_survives_its_files(tmp_path: Path) -> None:
     X, Y = labelled(100, 6)
-    made = make_label_problem(X, Y, small_labels())
+    scaling = Scaling("tf-idf", np.arange(X.shape[1], dtype=np.float32))
+    made = make_label_problem(X, Y, small_labels(), scaling=scaling)
     made.save(tmp_path)
     again = LabelProblem.load(tmp_path)
     np.testing.assert_array_equal(again.split.train, made.split.train)
     np.testing.assert_array_equal(again.split.held, made.split.held)
     np.testing.assert_array_equal(again.trained, made.trained)
+    assert again.scaling.name == "tf-idf"
+    np.testing.assert_array_equal(again.scaling.factors, scaling.factors)
+    assert len(again.scaling.means) == 0
     recipe = small_labels()
     assert again.problem.fingerprint(recipe) == made.problem.fingerprint(recipe)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from plantedlabels import labelled, random_label_layout, random_ranker, random_rows, train
 
 from irli.labels.assemble import add_ranker
-from irli.labels.calibration import Calibration, compute_pair_margins
+from irli.labels.calibration import Calibration
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
 from irli.labels.ranker import Ranker, usual_values
@@ -196,9 +196,9 @@ def test_greater_distances_are_bridged() -> None:
     ranker = Ranker.pack(matrix, np.zeros(300_001, "f4"))
     assert ranker.gaps.tolist() == [65_535, 4_465, 65_535, 65_535, 65_535, 33_395]
     assert ranker.weights.tolist() == [0, 127, 0, 0, 0, -127]
-    found = np.array([[70_000, 300_000, 65_535, 5]])
     row = sp.csr_array(np.array([[2.0]], dtype=np.float32))
-    np.testing.assert_allclose(compute_pair_margins(ranker, row, found), [[2, -2, 0, 0]], atol=1e-5)
+    margins = ranker.margins(row)[0, [70_000, 300_000, 65_535, 5]]
+    np.testing.assert_allclose(margins, [2, -2, 0, 0], atol=1e-5)
 
 
 def test_a_mapped_ranker_can_be_unpacked() -> None:
@@ -236,25 +236,22 @@ def test_the_same_seed_gives_the_same_ranker() -> None:
 def test_margins_are_the_same_everywhere(
     seed: int, rows: int, labels: int, dim: int, density: float
 ) -> None:
-    """Dense products, the pairs of the calibration, and the order of the compiled prediction."""
+    """Dense products, the candidates of the calibration, and the compiled prediction."""
     ranker = random_ranker(labels, dim, density, seed)
     X = random_rows(rows, dim, seed=seed)
-    rng = np.random.default_rng(seed)
     right = X.toarray().astype(np.float64) @ weights(ranker) + ranker.bias
     margins = ranker.margins(X)
     np.testing.assert_allclose(margins, right, rtol=1e-4, atol=1e-4)
 
-    found = np.argsort(rng.random((rows, labels)), axis=1)
-    found[rng.random(found.shape) < 0.2] = -1
-    pairs = compute_pair_margins(ranker, X, found)
-    expected = np.where(found >= 0, np.take_along_axis(right, np.maximum(found, 0), axis=1), 0)
-    np.testing.assert_allclose(pairs, expected, rtol=1e-4, atol=1e-4)
-
     layout = random_label_layout(labels, min(labels, 4), dim=dim, seed=seed)
     calibration = Calibration(by_margin=1.0, by_score=0.0, threshold=0.0)
-    scores, order = Predictor(add_ranker(layout, ranker)).predict(
-        X, X, labels, LabelParameters(4), calibration
-    )
+    predictor = Predictor(add_ranker(layout, ranker))
+    found = predictor.list_candidates(X, X, LabelParameters(4), calibration)
+    assert (np.sort(found.labels, axis=1) == np.arange(labels)).all()
+    expected = np.take_along_axis(right, found.labels, axis=1)
+    np.testing.assert_allclose(found.margins, expected, rtol=1e-4, atol=1e-4)
+
+    scores, order = predictor.predict(X, X, labels, LabelParameters(4), calibration)
     assert (np.sort(order, axis=1) == np.arange(labels)).all()
     fused = -(np.maximum(0, 1 - np.take_along_axis(right, order, axis=1)) ** 2)
     np.testing.assert_allclose(scores, fused, rtol=1e-3, atol=1e-3)

@@ -223,15 +223,16 @@ def test_folders_without_what_was_tuned_still_open(index: LabelIndex, tmp_path: 
 
 def test_parameters_are_read_and_changed() -> None:
     index = LabelIndex(RECIPE, ranker=False)
-    assert index.get_params() == {"recipe": RECIPE, "ranker": False}
+    others = {"ranker": False, "objective": "balanced"}
+    assert index.get_params() == {"recipe": RECIPE, **others}
     assert index.get_params()["recipe"] is RECIPE
     assert index.set_params(recipe="paper-labels") is index
-    assert index.get_params(deep=False) == {"recipe": "paper-labels", "ranker": False}
+    assert index.get_params(deep=False) == {"recipe": "paper-labels", **others}
     assert index.recipe.name == "paper-labels"
-    for wrong in ({"recipe": "default"}, {"ranker": 3}, {"rankers": True}):
+    for wrong in ({"recipe": "default"}, {"ranker": 3}, {"objective": "all"}, {"rankers": True}):
         with pytest.raises(InvalidParameter):
             index.set_params(**wrong)
-        assert index.get_params() == {"recipe": "paper-labels", "ranker": False}
+        assert index.get_params() == {"recipe": "paper-labels", **others}
     sharded = ShardedLabelIndex(RECIPE, shards=3)
     assert sharded.get_params() == {"recipe": RECIPE, "shards": 3, "ray": None, "replicas": 1}
     assert sharded.set_params(shards=2).shards == 2

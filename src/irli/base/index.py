@@ -69,7 +69,7 @@ class Estimator:
         --------
         >>> import irli
         >>> irli.LabelIndex().set_params(ranker=False).get_params()
-        {'recipe': 'labels', 'ranker': False}
+        {'recipe': 'labels', 'ranker': False, 'objective': 'balanced'}
         """
         for name in params:
             if name not in self._given:

@@ -274,7 +274,7 @@ def format_tuned(tuned: TuneResult, target: float, k: int) -> str:
 
 def format_parameters(parameters: Values) -> str:
     """Return search parameters as text, without those that have no effect."""
-    unused = {"min_votes": 1, "exact": False, "rank": "distance"}
+    unused = {"min_votes": 1, "near": 0, "exact": False, "rank": "distance"}
     if not parameters["candidates"]:
         unused["score"] = parameters["score"]
     return " ".join(
@@ -340,6 +340,20 @@ def format_recipe(recipe: Values) -> str:
 
 
 def format_history(history: list[Values]) -> str:
+    """Return a table of the rounds of learning, then one of what was tried, if anything was."""
+    tried = [entry for entry in history if "choice" in entry]
+    rounds = _format_rounds([entry for entry in history if "choice" not in entry])
+    return f"{rounds}\n\n{_format_tried(tried)}" if tried else rounds
+
+
+def _format_tried(tried: list[Values]) -> str:
+    names = [name for name in ("shard", "choice", "tried") if name in tried[0]]
+    table = [[*names, "quality"]]
+    table += [[*(str(one[name]) for name in names), f"{one['quality']:.4f}"] for one in tried]
+    return align_columns(table)
+
+
+def _format_rounds(history: list[Values]) -> str:
     names = ("loss", "recall", "affinity", "load_std", "load_max_over_mean", "moved")
     table = [["repetition", "epoch", "loss", "recall", "affinity", "load std", "max/mean", "moved"]]
     sharded = bool(history) and "shard" in history[0]

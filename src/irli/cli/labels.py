@@ -35,6 +35,7 @@ from irli.labels.metrics import (
     propensity_scored_precision,
     recall,
 )
+from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import SCORES, PredictArguments
 from irli.labels.text import Names, Vectorizer, label_matrix, split_pairs
 from irli.labels.text_files import FORMATS, detect_format, read_documents, read_texts
@@ -68,13 +69,14 @@ Separator = Annotated[
     Option(help="What is between labels. Default: tabs if there are any, or else spaces."),
 ]
 Probes = Annotated[int | None, Option(help="Buckets to probe per repetition.")]
-Candidates = Annotated[int | None, Option(help="Labels to rerank.")]
+Candidates = Annotated[int | None, Option(help="Labels that each source proposes.")]
 Score = Annotated[
     str | None,
     Option(help=f"How found labels are scored: {', '.join(SCORES)}."),
 ]
 MinVotes = Annotated[int | None, Option(help="Probed buckets that must hold a label.")]
-NoRanker = Annotated[bool, Option("--no-ranker", help="Do not rerank.")]
+Near = Annotated[int | None, Option(help="Nearest training rows that vote. 0 is faster.")]
+NoRanker = Annotated[bool, Option("--no-ranker", help="Use neither ranker nor near rows.")]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -117,9 +119,13 @@ def fit(
     ranker: Annotated[
         bool | None,
         Option(
-            "--ranker/--no-ranker", help="Rerank with linear classifiers. Default: if it helps."
+            "--ranker/--no-ranker",
+            help="Rank with linear classifiers and near rows, too. Default: if it helps.",
         ),
     ] = None,
+    objective: Annotated[
+        str, Option(help=f"What counts for rare labels: {', '.join(OBJECTIVES)}.")
+    ] = "balanced",
     seed: Annotated[int | None, Option(help="Random seed.")] = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -127,7 +133,8 @@ def fit(
 ) -> None:
     """Learn the labels of rows. An interrupted fit is resumed."""
     console.claim_output(out)
-    index = LabelIndex(console.read_recipe(recipe, settings, seed), ranker=ranker)
+    chosen = console.read_recipe(recipe, settings, seed)
+    index = LabelIndex(chosen, ranker=ranker, objective=objective)
     options: Values = {"progress": not quiet and sys.stderr.isatty(), "threads": threads}
     columns = _name_columns(text, label, separator)
     given = read_labelled(rows, labels, format, columns, progress=options["progress"])
@@ -167,10 +174,14 @@ def predict(
     label: LabelColumn = None,
     separator: Separator = None,
     k: Annotated[int, Option("--k", "-k", min=1, help="Number of labels per row.")] = 5,
+    threshold: Annotated[
+        float | None, Option(help="Leave out labels that are less probable, in [0, 1].")
+    ] = None,
     probes: Probes = None,
     candidates: Candidates = None,
     score: Score = None,
     min_votes: MinVotes = None,
+    near: Near = None,
     no_ranker: NoRanker = False,
     out: Annotated[
         Path | None, Option(help="File for all results: .npz of label numbers, or .jsonl.")
@@ -178,7 +189,7 @@ def predict(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the best labels of each row.
+    """Predict the best labels of each row, with their probabilities.
 
     They are printed by title or name if the labels have one.
     """
@@ -189,9 +200,11 @@ def predict(
     given = make_features(read_inputs(rows, None, format, columns), known)
     features = given.rows
     chosen = PredictArguments(
-        probes=probes, candidates=candidates, score=score, min_votes=min_votes
+        probes=probes, candidates=candidates, score=score, min_votes=min_votes, near=near
     )
-    predict_best = _make_predict(known, features, given.are_texts, chosen, no_ranker, threads)
+    predict_best = _make_predict(
+        known, features, given.are_texts, chosen, no_ranker, threads, threshold
+    )
     start = perf_counter()
     found = predict_best(k)
     seconds = perf_counter() - start
@@ -226,6 +239,7 @@ def evaluate(
     candidates: Candidates = None,
     score: Score = None,
     min_votes: MinVotes = None,
+    near: Near = None,
     no_ranker: NoRanker = False,
     a: Annotated[float, Option(help="Propensity: 0.5 for Wikipedia, 0.6 for Amazon.")] = 0.55,
     b: Annotated[float, Option(help="Propensity: 0.4 for Wikipedia, 2.6 for Amazon.")] = 1.5,
@@ -245,7 +259,7 @@ def evaluate(
     counts = np.pad(known.counts, (0, truth.shape[1] - len(known)))
     weights = inverse_propensity_of_counts(counts, known.rows, a, b)
     chosen = PredictArguments(
-        probes=probes, candidates=candidates, score=score, min_votes=min_votes
+        probes=probes, candidates=candidates, score=score, min_votes=min_votes, near=near
     )
     predict_best = _make_predict(known, features, given.are_texts, chosen, no_ranker, threads)
     predict_best(max(depths))  # the first call loads the kernels
@@ -441,20 +455,23 @@ def _make_predict(
     chosen: PredictArguments,
     no_ranker: bool,
     threads: int | None,
+    threshold: float | None = None,
 ) -> Callable[[int], Prediction]:
     """Return a function that predicts the k best labels of the rows."""
     index.defaults.replace(**chosen)  # raises before anything is timed
     ranker = False if no_ranker else None
 
     def predict_best(k: int) -> Prediction:
-        found = index.predict(features, k, **chosen, ranker=ranker, threads=threads)
+        found = index.predict(
+            features, k, **chosen, threshold=threshold, ranker=ranker, threads=threads
+        )
         return leave_out_empty(found, features)[0] if are_texts else found
 
     return predict_best
 
 
 def _name_found(found: Prediction, index: LabelIndex) -> list[dict[str, list[Any]]]:
-    """Return labels and scores of each row: names if labels have names, and titles likewise."""
+    """Return labels and probabilities of each row: names and titles if labels have them."""
     names = index.names
     rows = []
     answers = zip(found.scores.tolist(), found.labels.tolist(), found.counts, strict=True)

@@ -2,7 +2,7 @@
 
 The labels are dealt out to P shards, so that each gets common and rare ones. Every shard learns
 from all rows. Each shard has one extra label, "other", for rows that carry none of its own labels.
-All shards rank by log-odds calibrated on held-out rows, so the scores of shards can be compared and
+All shards return probabilities calibrated on held-out rows, so their scores can be compared and
 merged. With one shard, only the repetitions are spread over the machines.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
-from irli.base.checks import check_int, check_k
+from irli.base.checks import check_float, check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.html import render_html
 from irli.base.index import Configured
@@ -130,6 +130,7 @@ class ShardedLabelIndex(Configured):
         X: Any,
         k: int = 5,
         *,
+        threshold: float | None = None,
         threads: int | None = None,
         deadline: float | None = None,
         partial: bool = False,
@@ -139,7 +140,7 @@ class ShardedLabelIndex(Configured):
 
         Parameters
         ----------
-        X, k, threads, **parameters
+        X, k, threshold, threads, **parameters
             As for `LabelIndex.predict`, in each shard.
         deadline, partial
             As for `ShardedIndex.search`.
@@ -148,9 +149,11 @@ class ShardedLabelIndex(Configured):
         shards = len(opened.labels)
         k = check_k(k, len(self), owner="predict")
         deadline = check_deadline(deadline, partial, owner="predict")
+        if threshold is not None:
+            check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
         rows, single = as_query_rows(X, self.dim)
         more = 1 if shards > 1 else 0  # for the label "other"
-        options = {**parameters, "threads": threads}
+        options = {**parameters, "threshold": threshold, "threads": threads}
         calls = [(rows, min(k, len(own)) + more, options) for own in opened.labels]
         answers = opened.group.call("predict", calls, deadline, partial)
         answered = [shard for shard in range(shards) if shard not in answers.missing]

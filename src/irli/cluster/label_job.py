@@ -58,7 +58,7 @@ class LabelJob(Job):
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read(shard)
-        # Scores of several shards are compared, which takes the log-odds of the ranker.
+        # Scores of several shards are compared. With a ranker they are better calibrated.
         wishes = Wishes(ranker=None if self.shards == 1 else True)
         contents = complete_labels(
             LabelProblem.load(saved),

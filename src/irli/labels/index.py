@@ -31,7 +31,14 @@ from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK
 from irli.errors import InvalidParameter, IrliWarning, NotFitted
-from irli.labels.assemble import add_ranker, assemble_labels, read_ranker, read_repetitions
+from irli.labels.assemble import (
+    add_near_rows,
+    add_ranker,
+    assemble_labels,
+    read_near_rows,
+    read_ranker,
+    read_repetitions,
+)
 from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.features import as_sparse, hash_features
@@ -272,9 +279,9 @@ class LabelIndex(SavedIndex, Configured):
         warn_of_one_label(labels)
 
         known = read_repetitions(predictor.layout)
-        routed = old.model.routing.apply(rows)
-        start = add_to_partitions(known, routed, labels[:, count:], old.recipe)
-        made = make_label_problem(rows, labels, old.recipe, old.trained, old.model.routing)
+        routing = old.model.routing
+        start = add_to_partitions(known, routing.apply(rows), labels[:, count:], old.recipe)
+        made = make_label_problem(rows, labels, old.recipe, old.trained, routing)
         shorter = dataclasses.replace(old.recipe, epochs=epochs)
         repetitions = learn(made.problem, shorter, run, start)
         contents = complete_labels(
@@ -330,11 +337,11 @@ class LabelIndex(SavedIndex, Configured):
             )
         named = extend_names(old.names, names, labels.shape[1], "add_labels")
         counts = np.concatenate([old.counts, new])
-        routed = model.routing.apply(rows)
+        routed, ranked = model.routing.apply(rows), as_sparse(model.ranking.apply(rows))
         repetitions = add_to_partitions(read_repetitions(layout), routed, labels, old.recipe)
-        grown = assemble_labels(repetitions, counts)
+        grown = add_near_rows(assemble_labels(repetitions, counts), read_near_rows(layout))
         if len(layout.starts) > 1:
-            new_ranker = train_new_labels(as_sparse(rows), labels, thread_count(threads))
+            new_ranker = train_new_labels(ranked, labels, thread_count(threads))
             grown = add_ranker(grown, join_rankers(read_ranker(layout), new_ranker))
         self._learned = _learned(
             dataclasses.replace(old, counts=counts, names=named, model=model._replace(layout=grown))

@@ -383,7 +383,10 @@ class _Bench:
         return found[int(np.argmax(qualities >= qualities.max() - tie))]
 
     def _evaluate(self, trial: _Trial, way: _Way) -> _Evaluation:
-        """Fit the weights of the sources, and measure the best labels. No part may be better."""
+        """Fit the weights of the sources, and measure the best labels. No part may be better.
+
+        The index alone is measured elsewhere: what is asked for here is a ranker.
+        """
         held = self.split.held
         near = way.parameters.near if len(way.known.scale) else 0
         way = way._replace(parameters=dataclasses.replace(way.parameters, near=near))
@@ -394,6 +397,7 @@ class _Bench:
         )
         truth = self.labels[held]
         fitted = fit_calibration(found, truth, self.goal.orders)
+        fitted = [calibration for calibration in fitted if calibration.is_blended] or fitted
         tried = [
             (self.goal.measure(best, truth), mean_precision(best, truth), calibration)
             for calibration in fitted
@@ -409,17 +413,18 @@ class _Bench:
         labelled = np.flatnonzero(np.diff(self.labels.indptr))
         ranker = self._train_on(trial.ranked, trial.negatives, labelled, trial.cost, choice.prune)
         layout = add_ranker(self.layout, ranker)
-        parameters = choice.way.parameters
-        if parameters.near and choice.calibration.by_votes > 0:
+        parameters, calibration = choice.way.parameters, choice.calibration
+        if parameters.near and calibration.by_votes > 0:
             layout = add_near_rows(layout, self._know(trial, labelled))
         else:
             parameters = dataclasses.replace(parameters, near=0)
+            calibration = calibration._replace(by_votes=0.0)
         measured = alone.tuned.precision if alone.tuned else 0.0
         tuned = LabelTuneResult(parameters, True, choice.precision, measured, len(self.split.held))
         return alone._replace(
             layout=layout,
             parameters=parameters,
-            calibration=choice.calibration,
+            calibration=calibration,
             tuned=tuned,
             ranking=trial.scaling,
             cost=trial.cost,
