@@ -59,7 +59,7 @@ def test_calibration_trusts_whichever_is_right(right: str) -> None:
         "votes": carried * 0.5 + 0.02 * np.abs(noise(400, 4)),
     }
     found = candidates(400, **{**sources, right: knows[right].astype(np.float32)})
-    blend, *alone = fit_calibration(found, Y, ONES)
+    blend, _, *alone = fit_calibration(found, Y, [ONES])
     odds = blend.to_log_odds(found)
     trusted = {name: Calibration(0.0, 0.0, 0.0) for name in sources}
     trusted["scores"] = Calibration(0.0, 1.0, 0.0)
@@ -75,7 +75,7 @@ def test_each_source_alone_is_offered() -> None:
     Y = truth(200)
     votes = np.abs(noise(200, 3))
     found = candidates(200, scores=noise(200, 1), margins=noise(200, 2), votes=votes)
-    blend, by_margin, by_score, by_votes = fit_calibration(found, Y, ONES)
+    blend, fewer_votes, by_margin, by_score, by_votes = fit_calibration(found, Y, [ONES])
     assert by_margin.by_margin > 0 == by_margin.by_score == by_margin.by_votes
     assert by_score.by_score > 0 == by_score.by_margin == by_score.by_votes
     assert by_votes.by_votes > 0 == by_votes.by_margin == by_votes.by_score
@@ -93,7 +93,7 @@ def test_a_source_that_tells_nothing_apart_has_no_weight() -> None:
     scores = (Y.toarray() + 0.1 * noise(200, 1)).astype(np.float32)
     for votes in (0, 3):
         same = np.full((200, LABELS), votes, dtype=np.float32)
-        (only,) = fit_calibration(candidates(200, scores=scores, votes=same), Y, ONES)
+        (only,) = fit_calibration(candidates(200, scores=scores, votes=same), Y, [ONES])
         assert only.by_score > 0 == only.by_votes == only.by_margin
 
 
@@ -110,7 +110,7 @@ def test_rare_labels_decide_if_they_are_important() -> None:
     importance = ONES.copy()
     importance[1] = 50
     plain, weighed = (
-        fit_calibration(found, sp.csr_array(carried), one)[0] for one in (ONES, importance)
+        fit_calibration(found, sp.csr_array(carried), [one])[0] for one in (ONES, importance)
     )
     assert weighed.by_votes / weighed.by_score > plain.by_votes / plain.by_score
 
@@ -139,7 +139,7 @@ def test_probabilities_are_calibrated() -> None:
         carried = rng.random((rows, LABELS)) < 1 / (1 + np.exp(-odds))
         return candidates(rows, scores=scores, votes=votes), sp.csr_array(carried.astype("f4"))
 
-    calibration = fit_calibration(*draw(4000), ONES)[0]
+    calibration = fit_calibration(*draw(4000), [ONES])[0]
     fresh, carried = draw(4000)
     likely = 1 / (1 + np.exp(-calibration.to_log_odds(fresh)))
     correct = carried.toarray() > 0
@@ -164,17 +164,19 @@ def test_the_probabilities_of_an_index_are_calibrated() -> None:
     found = index.predict(X[4000:], 16)
     correct = np.take_along_axis(Y[4000:], found.labels, axis=1) > 0
     assert abs(found.scores.mean() - correct.mean()) < 0.02
-    sure, unsure = found.scores > 0.6, (found.scores > 0.05) & (found.scores < 0.4)
-    for part in (sure, unsure):
-        assert part.sum() > 300
-        assert abs(found.scores[part].mean() - correct[part].mean()) < 0.15
-    assert correct[sure].mean() > correct[unsure].mean() + 0.3
+    filled = 0
+    for low, high in ((0, 0.02), (0.02, 0.1), (0.1, 0.2), (0.2, 0.4), (0.4, 1)):
+        part = (found.scores > low) & (found.scores <= high)
+        if part.sum() > 1000:
+            filled += 1
+            assert abs(found.scores[part].mean() - correct[part].mean()) < 0.1
+    assert filled >= 3
 
 
 def test_where_scores_say_nothing_the_odds_are_those_of_a_label() -> None:
     Y = truth(400, seed=1)
     scores = noise(400, 2)
-    calibration = fit_calibration(candidates(400, scores=scores), Y, ONES)[0]
+    calibration = fit_calibration(candidates(400, scores=scores), Y, [ONES])[0]
     share = Y.nnz / 4000
     assert calibration.threshold == pytest.approx(np.log(share / (1 - share)), abs=0.05)
 
@@ -203,7 +205,7 @@ def test_padding_is_no_evidence() -> None:
     padded = Candidates(
         np.pad(found.labels, wide, constant_values=-1), *(np.pad(part, wide) for part in found[1:])
     )
-    one, other = fit_calibration(found, Y, ONES), fit_calibration(padded, Y, ONES)
+    one, other = fit_calibration(found, Y, [ONES]), fit_calibration(padded, Y, [ONES])
     for left, right in zip(one, other, strict=True):
         assert left == pytest.approx(right, rel=1e-3)
     assert (one[0].to_log_odds(padded)[:, -6:] == -np.inf).all()
