@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from irli.base.types import Sparse
 
 _LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
-_FITTED = 3000  # rows that the weights are fitted on, at most
+_FITTED = 1500  # rows that the weights are fitted on, at most
 _SMALL = 1e-3  # a penalty on the squares of standardized weights, so that they stay finite
 
 

@@ -236,7 +236,11 @@ class _Bench:
 
     def choose_trial(self) -> _Trial:
         """Choose how the ranker's rows are scaled, mine negatives, and choose its cost."""
-        self.proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
+        proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
+        # Only of rows that the routers have seen: see `_mine`.
+        seen = np.zeros(self.labels.shape[0], dtype=np.int8)
+        seen[self.split.train] = 1
+        self.proposed = sp.csr_array(sp.diags_array(seen) @ proposed)
         enough = self.labels.shape[0] >= LEAST_ROWS
         scalings = list_scalings(self.rows) if enough else [GIVEN]
         trials = [self._try_scaling(scaling) for scaling in scalings]
@@ -262,8 +266,9 @@ class _Bench:
     def _mine(self, trial: _Trial, ranker: Ranker, chosen: NDArray[np.int64]) -> Sparse:
         """Return the negatives of the chosen rows with those that rankers of these rows put first.
 
-        The rankers must have seen the rows. Of others they put labels first that the rows may well
-        carry, and a ranker that learns to avoid these is worse.
+        The rankers must have seen the rows. In rows that are new to them they put other labels
+        first, much harder to tell from a row's own. If a few rows had such negatives and the others
+        had not, labels would be punished by chance.
         """
         negatives = trial.negatives
         for number in range(_MINED):
