@@ -47,7 +47,7 @@ def large(options: Options) -> None:
         "peak_gb": read_memory("VmHWM") / 1e9,
         "P@1 on training rows": evaluate(found.labels, Y[:some])["P@1"],
         "ranker_weights": index.stats()["ranker_weights"],
-        "moved": [entry["moved"] for entry in index.history],
+        "moved": [entry["moved"] for entry in index.history if "moved" in entry],
     }
     print_table(list(figures), [[*figures.values()]])
     write_json(Path(options.results) / "labels" / "large.json", figures)

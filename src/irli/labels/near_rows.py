@@ -54,8 +54,8 @@ class NearRows(NamedTuple):
         --------
         >>> rows = sp.csr_array(np.array([[3.0, 4.0], [0.0, 2.0]], dtype="f4"))
         >>> known = NearRows.pack(rows, sp.csr_array(np.eye(2, dtype="f4")))
-        >>> known.starts, known.labels
-        (array([0, 1, 3]), array([0, 1], dtype=int32))
+        >>> known.starts.tolist(), known.labels.tolist()
+        ([0, 1, 3], [0, 1])
         """
         packed = pack_weights(*to_arrays(_invert(rows)), rows.shape[0])
         return cls(*packed, *to_arrays(labels)[:2])
