@@ -64,13 +64,15 @@ bool are_ordered_rows(nb::handle indptr, nb::handle indices, nb::handle data, in
 nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& indices,
                 const Floats& data, const Floats& lengths, const Floats& usual,
                 const Longs& positive_indptr, const Ints& positive_rows,
-                const Longs& negative_indptr, const Ints& negative_rows, float cost,
-                const Floats& importance, float prune, const Array<float, nb::ndim<1>>& bias,
+                const Longs& negative_indptr, const Ints& negative_rows,
+                const Longs& start_indptr, const Ints& start_features,
+                const Floats& start_values, float cost, const Floats& importance, float prune, const Array<float, nb::ndim<1>>& bias,
                 int64_t seed) {
   const int64_t rows = length(lengths), labels = length(bias);
   check_shape("indptr", indptr, {rows + 1});
   check_shape("positive", positive_indptr, {labels + 1});
   check_shape("negative", negative_indptr, {labels + 1});
+  check_shape("start", start_indptr, {labels + 1});
   check_shape("importance", importance, {labels});
   if (first < 0 || last > labels) throw std::invalid_argument("The labels are out of range.");
   Classifiers found;
@@ -83,6 +85,8 @@ nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& in
     found = train_classifiers(first, last, training,
                               {positive_indptr.data(), positive_rows.data()},
                               {negative_indptr.data(), negative_rows.data()},
+                              read_rows("start", start_indptr, start_features, start_values,
+                                        length(usual)),
                               {cost, prune, seed}, importance.data(), bias.data());
   }
   return nb::make_tuple(to_numpy(std::move(found.sizes)), to_numpy(std::move(found.features)),
@@ -158,7 +162,8 @@ void bind_labels(nb::module_& m) {
   m.def("train_classifiers", &train, nb::arg("first"), nb::arg("last"), as_is("indptr"),
         as_is("indices"), as_is("data"), as_is("lengths"), as_is("usual"),
         as_is("positive_indptr"), as_is("positive_rows"), as_is("negative_indptr"),
-        as_is("negative_rows"), nb::arg("cost"), as_is("importance"), nb::arg("prune"),
+        as_is("negative_rows"), as_is("start_indptr"), as_is("start_features"),
+        as_is("start_values"), nb::arg("cost"), as_is("importance"), nb::arg("prune"),
         as_is("bias"), nb::arg("seed"),
         "Train one label after the other. Return the number of weights of each label, and the "
         "features and values of all weights.");

@@ -37,10 +37,12 @@ struct Classifiers {
   std::vector<float> weights;
 };
 
-// Train the classifiers of the labels from `first` to `last` and write their `bias`.
+// Train the classifiers of the labels from `first` to `last`, starting from the weights `start`
+// (labels, features) and from `bias`, which is then written.
 Classifiers train_classifiers(int64_t first, int64_t last, const TrainingRows& data,
                               const RowLists& positive, const RowLists& negative,
-                              const TrainOptions& options, const float* importance, float* bias);
+                              const SparseRows& start, const TrainOptions& options,
+                              const float* importance, float* bias);
 
 // The weights of all classifiers, by feature, in three bytes each. See `irli.labels.ranker`.
 struct PackedWeights {

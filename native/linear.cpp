@@ -34,8 +34,9 @@ class Trainer {
   explicit Trainer(const TrainingRows& data)
       : data_(data), is_positive_(data.count, 0), number_(data.dim, -1) {}
 
-  // Copy the rows of a label.
-  const LabelRows& select(int64_t label, const RowLists& positive, const RowLists& negative) {
+  // Copy the rows of a label, and the weights that it starts from.
+  const LabelRows& select(int64_t label, const RowLists& positive, const RowLists& negative,
+                          const SparseRows& start) {
     rows_.starts.assign(1, 0);
     rows_.columns.clear();
     rows_.values.clear();
@@ -50,24 +51,30 @@ class Trainer {
       if (!is_positive_[negative.rows[e]]) add(negative.rows[e]);
     for (int64_t e = positive.indptr[label]; e < positive.indptr[label + 1]; ++e)
       is_positive_[positive.rows[e]] = 0;
+    weight_.assign(rows_.features.size(), 0);
+    for (int64_t e = start.indptr[label]; e < start.indptr[label + 1]; ++e) {
+      const int32_t number = find_number(start.indices[e]);
+      weight_.resize(rows_.features.size(), 0);
+      weight_[number] = start.data[e];
+    }
     for (const int32_t feature : rows_.features) number_[feature] = -1;
     return rows_;
   }
 
   // Minimize the squared hinge loss by dual coordinate descent (Hsieh et al. 2008). Rows that are
-  // safely on the right side are left out of later passes (shrinking). Return the bias. `state` is
-  // that of a random generator.
-  float descend(float positive_cost, float negative_cost, uint64_t state) {
+  // safely on the right side are left out of later passes (shrinking). The weights stay as near as
+  // possible to those from which they start, and so does the bias, `offset`. Return the bias.
+  // `state` is that of a random generator.
+  float descend(float positive_cost, float negative_cost, float offset, uint64_t state) {
     const int64_t* starts = rows_.starts.data();
     const int32_t* columns = rows_.columns.data();
     const float* values = rows_.values.data();
     const int64_t count = static_cast<int64_t>(rows_.lengths.size());
-    weight_.assign(rows_.features.size(), 0);
     alpha_.assign(count, 0);
     order_.resize(count);
     for (int64_t m = 0; m < count; ++m) order_[m] = m;
     int64_t active = count;
-    float offset = 0, limit = std::numeric_limits<float>::infinity();
+    float limit = std::numeric_limits<float>::infinity();
     for (int pass = 0; pass < kIterations; ++pass) {
       for (int64_t m = active - 1; m > 0; --m) {
         state ^= state << 13;
@@ -111,15 +118,20 @@ class Trainer {
   const std::vector<float>& weights() const { return weight_; }
 
  private:
+  // Return the new number of a feature.
+  int32_t find_number(int32_t feature) {
+    int32_t& number = number_[feature];
+    if (number < 0) {
+      number = static_cast<int32_t>(rows_.features.size());
+      rows_.features.push_back(feature);
+    }
+    return number;
+  }
+
   void add(int32_t row) {
     const SparseRows& rows = data_.rows;
     for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
-      int32_t& number = number_[rows.indices[e]];
-      if (number < 0) {
-        number = static_cast<int32_t>(rows_.features.size());
-        rows_.features.push_back(rows.indices[e]);
-      }
-      rows_.columns.push_back(number);
+      rows_.columns.push_back(find_number(rows.indices[e]));
       rows_.values.push_back(rows.data[e]);
     }
     rows_.starts.push_back(static_cast<int64_t>(rows_.columns.size()));
@@ -138,14 +150,15 @@ class Trainer {
 
 Classifiers train_classifiers(int64_t first, int64_t last, const TrainingRows& data,
                               const RowLists& positive, const RowLists& negative,
-                              const TrainOptions& options, const float* importance, float* bias) {
+                              const SparseRows& start, const TrainOptions& options,
+                              const float* importance, float* bias) {
   Trainer trainer(data);
   Classifiers out;
   for (int64_t label = first; label < last; ++label) {
-    const LabelRows& rows = trainer.select(label, positive, negative);
+    const LabelRows& rows = trainer.select(label, positive, negative, start);
     // The seed of the random generator does not depend on `first` and `last`.
     const uint64_t seed = static_cast<uint64_t>(options.seed) * 7919 + label + 1;
-    bias[label] = trainer.descend(options.cost * importance[label], options.cost,
+    bias[label] = trainer.descend(options.cost * importance[label], options.cost, bias[label],
                                   seed * 0x9E3779B97F4A7C15u);
     const size_t before = out.features.size();
     for (size_t f = 0; f < rows.features.size(); ++f) {

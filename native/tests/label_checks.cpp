@@ -168,8 +168,12 @@ void check_training(Source& source) {
   const RowLists yes{positive.indptr.data(), positive.numbers.data()};
   const RowLists no{negative.indptr.data(), negative.numbers.data()};
   const TrainOptions options{1, source.coin() ? 0 : 0.05f, 3};
+  const Lists start = draw_lists(source, labels, dim, 4);
+  const Exact<float> values = draw_floats(source, static_cast<int64_t>(start.numbers.size()));
+  const SparseRows known{start.indptr.data(), start.numbers.data(), values.data()};
   const auto train = [&](int64_t first, int64_t last, Exact<float>& bias) {
-    return train_classifiers(first, last, data, yes, no, options, importance.data(), bias.data());
+    return train_classifiers(first, last, data, yes, no, known, options, importance.data(),
+                             bias.data());
   };
   Exact<float> bias(labels), again(labels);
   const Classifiers all = train(0, labels, bias);

@@ -31,6 +31,14 @@ class RowLists(NamedTuple):
     rows: NDArray[np.int32]
 
 
+class StartWeights(NamedTuple):
+    """The weights that the classifiers start from: a CSR of shape (L, D)."""
+
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+
+
 class TrainedWeights(NamedTuple):
     """The number of weights of each label, and the features and values of all weights."""
 
@@ -55,13 +63,16 @@ def train_classifiers(
     positive: RowLists,
     negative: RowLists,
     *,
+    start: StartWeights | None = None,
     cost: float,
     importance: NDArray[np.float32],
     prune: float,
     bias: NDArray[np.float32],
     seed: int,
 ) -> TrainedWeights:
-    """Train the classifiers of the labels from `first` to `last`, and write their `bias` (L,).
+    """Train the classifiers of the labels from `first` to `last`.
+
+    They start from `bias` (L,), which is written, too.
 
     Each minimizes the squared hinge loss by dual coordinate descent. The result for a label does
     not depend on `first` and `last`.
@@ -70,6 +81,8 @@ def train_classifiers(
     ----------
     positive, negative : RowLists
         The rows that carry each label, and its hard negatives. A row in both is positive.
+    start : StartWeights, optional
+        Weights that are changed as little as the rows allow. Without them, all start at 0.
     cost : float
         The cost of a violated margin, relative to the squared norm of the weights.
     importance : float32 array of shape (L,)
@@ -77,9 +90,23 @@ def train_classifiers(
     prune : float
         Weights that add less than this to the margin of a usual row are dropped.
     """
+    nothing = np.zeros(len(bias) + 1, dtype=np.int64)
+    begin = start or StartWeights(nothing, np.empty(0, np.int32), np.empty(0, np.float32))
     return TrainedWeights(
         *_native.train_classifiers(
-            first, last, *rows, *positive, *negative, cost, importance, prune, bias, seed
+            first,
+            last,
+            *rows,
+            *positive,
+            *negative,
+            begin.indptr,
+            begin.features,
+            begin.values,
+            cost,
+            importance,
+            prune,
+            bias,
+            seed,
         )
     )
 

@@ -1,22 +1,19 @@
-"""Add labels to a learned index: place them in buckets and extend the ranker, no retraining."""
+"""Place new labels in the buckets of a learned index, without retraining."""
 
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.router import Router
 from irli.labels.features import as_sparse, hash_features
-from irli.labels.ranker import COST, LEAST_PRUNE, Ranker, train_ranker
 from irli.learning.partition import Partition, assign_bounded, bucket_capacity
 from irli.learning.repetition import Repetition
 
 _BLOCK = 2048  # rows routed at once
 _CHOICES = 32  # best buckets of a new label that are tried first
-_NEGATIVES = 2000  # rows that serve as negatives of the new labels, at most
 
 
 def add_to_partitions(
@@ -70,31 +67,3 @@ def place_labels(
     more = np.full((labels.shape[1], width), -1, dtype=np.int32)
     more[:, 0] = chosen
     return Partition(partition.buckets, np.concatenate([partition.assignment, more]))
-
-
-def join_rankers(old: Ranker, new: Ranker) -> Ranker:
-    """Return a ranker with the labels of both: first those of `old`, then those of `new`."""
-    both = sp.csr_array(sp.hstack([old.matrix(), new.matrix()], format="csr"))
-    return Ranker.pack(both, np.concatenate([old.bias, new.bias]))
-
-
-def train_new_labels(rows: Sparse, labels: Sparse, threads: int) -> Ranker:
-    """Train the classifiers of new labels, with rows that do not carry them as negatives."""
-    count, new = labels.shape
-    sampled = np.random.default_rng(0).permutation(count)[:_NEGATIVES]
-    length = np.zeros(count, dtype=np.int64)
-    length[sampled] = new
-    columns = np.tile(np.arange(new, dtype=np.int32), len(sampled))
-    ones = np.ones(len(columns), dtype=np.float32)
-    negatives = sp.csr_array(
-        (ones, columns, np.concatenate([[0], np.cumsum(length)])), labels.shape
-    )
-    return train_ranker(
-        rows,
-        labels,
-        negatives,
-        cost=COST,
-        importance=np.ones(new, dtype=np.float32),
-        prune=LEAST_PRUNE,
-        threads=threads,
-    )

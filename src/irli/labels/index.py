@@ -1,7 +1,8 @@
-"""LabelIndex, the public class: fit, refit, add_labels, predict (rows or texts), save and load."""
+"""LabelIndex, the public class: fit, partial_fit, refit, predict, explain, save and load."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping, Sized
@@ -31,31 +32,36 @@ from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK
 from irli.errors import InvalidParameter, IrliWarning, NotFitted
-from irli.labels.assemble import (
-    add_near_rows,
-    add_ranker,
-    assemble_labels,
-    read_near_rows,
-    read_ranker,
-    read_repetitions,
-)
+from irli.labels.assemble import assemble_labels, read_repetitions
 from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
-from irli.labels.features import as_sparse, hash_features
-from irli.labels.grow import add_to_partitions, join_rankers, train_new_labels
+from irli.labels.edit import read_labels, remove, rename
+from irli.labels.explain import Asked, RowExplanation, explain_rows
+from irli.labels.features import hash_features
+from irli.labels.grow import add_to_partitions
 from irli.labels.metrics import precision
 from irli.labels.objective import OBJECTIVES
+from irli.labels.online import NewRows, learn_rows
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, make_label_problem
 from irli.labels.routing import choose_routing
-from irli.labels.text import Names, Vectorizer, extend_names, name_labels, vectorize_texts
+from irli.labels.text import (
+    Names,
+    Vectorizer,
+    extend_names,
+    name_labels,
+    vectorize_more,
+    vectorize_texts,
+)
 from irli.labels.tune import LabelModel, LabelTuneResult, Wishes, tune_labels
 from irli.learning import learn, load_runs
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.repetition import History, Repetition, join_histories
 
 log = get_logger(__name__)
+
+_MANY_EMPTY = 0.1  # a larger share of texts without a known word is worth a warning
 
 
 class Prediction(NamedTuple):
@@ -98,8 +104,8 @@ class LabelIndex(SavedIndex, Configured):
         What counts when rare labels compete with common ones: precision, precision weighted by
         the rarity of the labels (PSP), or the mean of both.
 
-    Learning is all or nothing: if `fit`, `refit` or `add_labels` fails or is interrupted, the index
-    answers as before.
+    Learning is all or nothing: if `fit`, `refit`, `partial_fit` or `add_labels` fails or is
+    interrupted, the index answers as before.
 
     Examples
     --------
@@ -317,15 +323,15 @@ class LabelIndex(SavedIndex, Configured):
         Parameters
         ----------
         X : array_like or sparse array of shape (n, d)
-            Rows that carry the new labels. Further rows serve the ranker as negatives.
+            Rows that carry the new labels. Further rows serve the ranker as negatives. So do known
+            rows, if the index has near rows.
         Y : matrix of shape (n, m), or int array of shape (n, j)
             Which of the m new labels each row carries, in one of the forms that `fit` takes. `Y`
             counts the new labels from 0. The index numbers them from len(index) up.
         names : iterable of str
             Names of the new labels, if the others have names.
         """
-        old, predictor = self._fitted()
-        layout, model = predictor.layout, old.model
+        old, _ = self._fitted()
         rows = as_rows(X, old.dim)
         labels = as_labels(Y, rows.shape[0], _count_names(names))
         new = count_labels(labels)
@@ -336,16 +342,153 @@ class LabelIndex(SavedIndex, Configured):
                 "of the whole index."
             )
         named = extend_names(old.names, names, labels.shape[1], "add_labels")
-        counts = np.concatenate([old.counts, new])
-        routed, ranked = model.routing.apply(rows), as_sparse(model.ranking.apply(rows))
-        repetitions = add_to_partitions(read_repetitions(layout), routed, labels, old.recipe)
-        grown = add_near_rows(assemble_labels(repetitions, counts), read_near_rows(layout))
-        if len(layout.starts) > 1:
-            new_ranker = train_new_labels(ranked, labels, thread_count(threads))
-            grown = add_ranker(grown, join_rankers(read_ranker(layout), new_ranker))
-        self._learned = _learned(
-            dataclasses.replace(old, counts=counts, names=named, model=model._replace(layout=grown))
-        )
+        wide = shift_labels(labels, len(old.counts))
+        contents = learn_rows(old, NewRows(rows, wide, partly=True), thread_count(threads))
+        self._learned = _learned(dataclasses.replace(contents, names=named))
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        names: Iterable[str] | None = None,
+        threads: int | None = None,
+    ) -> LabelIndex:
+        """Learn from new rows alone, in a time that depends on these, not on the old rows.
+
+        The classifiers of the labels that the rows carry, or might be taken to carry, change as
+        little as the rows allow. New labels are placed as `add_labels` does. If near rows vote in
+        this index, the new rows will, too. Routers, buckets and all that was tuned stay: call
+        `refit` with all rows now and then. An index without a ranker learns new labels and counts
+        only, and warns. Before `fit`, this is `fit`.
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n, d)
+            New rows. The more at once, the better; rows without labels are not used.
+        Y : matrix of shape (n, L), or int array of shape (n, j)
+            All labels of each row, in one of the forms that `fit` takes. As a matrix, it has a
+            column for each label of the index; further columns are new labels.
+        names : iterable of str
+            Names of the new labels, if the others have names.
+        threads : int
+            -1 uses every core.
+
+        Examples
+        --------
+        >>> own = np.arange(300) % 10
+        >>> X = np.eye(11)[own] + 0.1 * np.random.default_rng(0).random((300, 11))
+        >>> index = LabelIndex(ranker=True).fit(X, own[:, None])
+        >>> index = index.partial_fit(np.eye(11)[[10, 10, 3]], [[10], [10], [3]])
+        >>> index.predict(np.eye(11)[[10, 3]], k=1).labels.ravel()
+        array([10,  3])
+        """
+        if self._learned is None:
+            return self.fit(X, Y, names=names, threads=threads)
+        old = self._learned.contents
+        count = len(old.counts)
+        rows = as_rows(X, old.dim)
+        labels = as_labels(Y, rows.shape[0], count + _count_names(names))
+        check_int("columns", labels.shape[1], at_least=count, owner="partial_fit's Y")
+        named = extend_names(old.names, names, labels.shape[1] - count, "partial_fit")
+        used = np.flatnonzero(np.diff(labels.indptr))
+        given = NewRows(rows[used], labels[used])
+        contents = learn_rows(old, given, thread_count(threads))
+        if not old.model.calibration.is_blended:
+            warn(
+                "This index has no ranker, so partial_fit adds new labels and counts rows, and no "
+                "more. Call refit with all rows, or fit LabelIndex(ranker=True)."
+            )
+        self._learned = _learned(dataclasses.replace(contents, names=named))
+        return self
+
+    def partial_fit_text(
+        self,
+        texts: Iterable[Any],
+        labels: Iterable[Iterable[str]] | None = None,
+        *,
+        titles: Mapping[str, str] | None = None,
+        threads: int | None = None,
+    ) -> LabelIndex:
+        """Learn from new texts alone: see `partial_fit`. Before `fit_text`, this is `fit_text`.
+
+        Parameters
+        ----------
+        texts, labels, titles
+            As for `fit_text`. Words that the index does not know are ignored, and so are texts
+            without a known word. A warning says if these are many.
+
+        Examples
+        --------
+        >>> pets = ["cat", "dog", "bird"]
+        >>> texts = [f"the {pet} {verb}" for pet in pets for verb in ("eats", "naps", "plays")]
+        >>> index = LabelIndex(ranker=True).fit_text(texts, [[pet] for pet in pets for _ in "123"])
+        >>> index = index.partial_fit_text(["naps", "the plays naps"], [["sloth"], ["sloth"]])
+        >>> list(index.names)
+        ['bird', 'cat', 'dog', 'sloth']
+        """
+        if self._learned is None:
+            return self.fit_text(texts, labels, titles=titles, threads=threads)
+        vectorizer, known = self._get_text_model()
+        made = vectorize_more(texts, labels, vectorizer, known, titles)
+        used = np.flatnonzero(np.diff(made.rows.indptr))
+        empty = made.rows.shape[0] - len(used)
+        if empty > _MANY_EMPTY * made.rows.shape[0]:
+            warn(describe_empty(empty, made.rows.shape[0], "They teach nothing."))
+        if not len(used):
+            return self
+        index = copy.copy(self)
+        new = list(made.names)[len(known) :]
+        index.partial_fit(made.rows[used], made.labels[used], names=new, threads=threads)
+        contents, predictor = index._fitted()
+        # All or nothing: titles, too.
+        self._learned = _Learned(dataclasses.replace(contents, names=made.names), predictor)
+        return self
+
+    # --- editing -------------------------------------------------------------------------------
+
+    def remove_labels(self, labels: Any) -> LabelIndex:
+        """Remove labels. Those that stay keep their order and get new numbers, from 0 up.
+
+        They keep their scores. Buckets, routers and weights stay, so it takes no time to learn.
+
+        Parameters
+        ----------
+        labels : list of int or str
+            Numbers or names. At least one label must stay.
+
+        Examples
+        --------
+        >>> X = np.eye(3).repeat(4, axis=0)
+        >>> index = LabelIndex().fit(X, np.arange(3).repeat(4)[:, None], names=["a", "b", "c"])
+        >>> index = index.remove_labels(["b"])
+        >>> list(index.names), index.predict(np.eye(3)[2], k=1).labels
+        (['a', 'c'], array([1]))
+        """
+        contents, _ = self._fitted()
+        numbers = read_labels(labels, contents.names, len(contents.counts), "remove_labels")
+        self._learned = _learned(remove(contents, numbers))
+        return self
+
+    def rename(self, names: Mapping[str, str]) -> LabelIndex:
+        """Change names of labels. Titles stay with their labels.
+
+        Parameters
+        ----------
+        names : dict
+            New names by old ones. Labels may swap names; no name may come twice.
+
+        Examples
+        --------
+        >>> X = np.eye(2).repeat(4, axis=0)
+        >>> index = LabelIndex().fit(X, X > 0, names=["cat", "dgo"])
+        >>> list(index.rename({"dgo": "dog"}).names)
+        ['cat', 'dog']
+        """
+        contents, predictor = self._fitted()
+        renamed = rename(contents.names, names)
+        self._learned = _Learned(dataclasses.replace(contents, names=renamed), predictor)
         return self
 
     # --- predicting ----------------------------------------------------------------------------
@@ -409,12 +552,9 @@ class LabelIndex(SavedIndex, Configured):
         model, count = contents.model, len(contents.counts)
         k = check_k(k, count, owner="predict")
         rows, single = as_query_rows(X, contents.dim)
-        chosen = model.parameters.replace(**parameters)
-        calibration = _choose_calibration(model, ranker)
-        _check_near(chosen, calibration, parameters)
+        chosen, calibration = _choose_way(model, ranker, parameters)
         most = min(k, count)
-        routed = hash_features(model.routing.apply(rows), contents.recipe)
-        ranked = model.ranking.apply(rows)
+        routed, ranked = _scale_rows(contents, rows)
         if threads is not None or rows.shape[0] > BLOCK:  # asking the system takes a while
             threads = thread_count(threads)
         scores, labels = predictor.predict(routed, ranked, most, chosen, calibration, threads or 1)
@@ -445,6 +585,80 @@ class LabelIndex(SavedIndex, Configured):
         if empty:
             warn(describe_empty(empty, rows.shape[0]))
         return name_labels(*found, names)
+
+    # --- explaining ----------------------------------------------------------------------------
+
+    def explain(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        ranker: bool | None = None,
+        **parameters: Unpack[PredictArguments],
+    ) -> Any:
+        """Return why the k best labels of a row were predicted. This is for one row, or for a few.
+
+        Parameters
+        ----------
+        X, k, ranker, **parameters
+            As for `predict`.
+
+        Returns
+        -------
+        RowExplanation, or a list of them
+            One for a single row (d,), and a list for rows (n, d). Its `labels` are those of
+            `predict`: see `LabelExplanation`. Printed, it can be read.
+
+        Examples
+        --------
+        >>> own = np.arange(600) % 20
+        >>> X = np.eye(20)[own] + 0.1 * np.random.default_rng(0).random((600, 20))
+        >>> index = LabelIndex(ranker=True).fit(X, own[:, None])
+        >>> best = index.explain(X[7], k=1).labels[0]
+        >>> best.label, best.words[0].word
+        (7, '7')
+        >>> sources = best.from_routers, best.from_ranker, best.from_near_rows
+        >>> bool(np.isclose(sum(sources) + best.constant, best.log_odds, atol=1e-4))
+        True
+        """
+        contents, predictor = self._fitted()
+        odds, labels, single = self._rank(X, k, ranker, None, parameters)
+        rows, _ = as_query_rows(X, contents.dim)
+        asked = Asked(
+            *_scale_rows(contents, rows),
+            odds,
+            to_probabilities(odds),
+            labels,
+            *_choose_way(contents.model, ranker, parameters),
+        )
+        explained = explain_rows(predictor, asked, contents.names, contents.vectorizer)
+        return explained[0] if single else explained
+
+    def explain_text(self, texts: str | Iterable[str], k: int = 5, **options: Any) -> Any:
+        """Return why the k best labels of a text were predicted: see `explain`.
+
+        Parameters
+        ----------
+        texts : str, or a list of str
+            A single text gets one explanation.
+        k, **options
+            As for `explain`.
+
+        Examples
+        --------
+        >>> pets = ["cat", "dog", "bird"]
+        >>> texts = [f"the {pet} {verb}" for pet in pets for verb in ("eats", "naps", "plays")]
+        >>> index = LabelIndex(ranker=True).fit_text(texts, [[pet] for pet in pets for _ in "123"])
+        >>> best = index.explain_text("My dog plays", k=1).labels[0]
+        >>> best.name, best.words[0].word
+        ('dog', 'dog')
+        """
+        vectorizer, _ = self._get_text_model()
+        rows = vectorizer.transform([texts] if isinstance(texts, str) else texts)
+        found = self.explain(rows, k, **options) if rows.shape[0] else []
+        known = np.diff(rows.indptr) > 0
+        told = [one if known[row] else RowExplanation([]) for row, one in enumerate(found)]
+        return told[0] if isinstance(texts, str) else told
 
     def features(self, texts: Iterable[str]) -> Sparse:
         """Return texts as rows of features, in the way of `fit_text`."""
@@ -720,12 +934,27 @@ def leave_out_empty(found: Prediction, rows: Sparse) -> tuple[Prediction, int]:
     return found, int(empty.sum())
 
 
-def describe_empty(empty: int, texts: int) -> str:
+def describe_empty(empty: int, texts: int, so: str = "They get no labels.") -> str:
     """Return the warning that some texts have no known word."""
     return (
-        f"{empty} of {texts} texts have no word that the index knows. They get no labels. "
+        f"{empty} of {texts} texts have no word that the index knows. {so} "
         "Are they in the language of the texts that it was fitted on?"
     )
+
+
+def _choose_way(
+    model: LabelModel, ranker: bool | None, given: PredictArguments
+) -> tuple[LabelParameters, Calibration]:
+    """Return the parameters and the calibration of one call."""
+    chosen, calibration = model.parameters.replace(**given), _choose_calibration(model, ranker)
+    _check_near(chosen, calibration, given)
+    return chosen, calibration
+
+
+def _scale_rows(contents: LabelContents, rows: Rows) -> tuple[Rows, Rows]:
+    """Return the rows with the routers' features, and with those of the ranker."""
+    model = contents.model
+    return hash_features(model.routing.apply(rows), contents.recipe), model.ranking.apply(rows)
 
 
 def _choose_calibration(model: LabelModel, ranker: bool | None) -> Calibration:
@@ -767,6 +996,18 @@ def warn_of_one_label(labels: Sparse) -> None:
             IrliWarning,
             stacklevel=4,
         )
+
+
+def shift_labels(labels: Sparse, by: int) -> Sparse:
+    """Return labels (n, m) as the last columns of (n, by + m).
+
+    Examples
+    --------
+    >>> shift_labels(sp.csr_array(np.array([[1.0]])), 2).toarray()
+    array([[0., 0., 1.]])
+    """
+    shape = (labels.shape[0], by + labels.shape[1])
+    return sp.csr_array((labels.data, labels.indices + by, labels.indptr), shape=shape)
 
 
 def count_labels(labels: Sparse) -> NDArray[np.int64]:

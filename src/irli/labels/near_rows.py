@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from irli.base.threads import run_all
 from irli.base.types import Sparse
-from irli.engine.linear import PackedWeights, find_best_outputs, pack_weights
+from irli.engine.linear import PackedWeights, find_best_outputs, pack_weights, unpack_labels
 from irli.labels.features import to_arrays
 
 MOST_READ = 20_000  # numbers read for a row, on average, at most
@@ -57,8 +57,56 @@ class NearRows(NamedTuple):
         >>> known.starts.tolist(), known.labels.tolist()
         ([0, 1, 3], [0, 1])
         """
-        packed = pack_weights(*to_arrays(_invert(rows)), rows.shape[0])
+        return cls._pack_unit(scale_to_unit(rows), labels)
+
+    @classmethod
+    def _pack_unit(cls, unit: Sparse, labels: Sparse) -> NearRows:
+        packed = pack_weights(*to_arrays(_invert(unit)), unit.shape[0])
         return cls(*packed, *to_arrays(labels)[:2])
+
+    def unpack(self, labels: int) -> tuple[Sparse, Sparse]:
+        """Return the rows (n, D), of unit length, and which of so many labels they carry (n, L).
+
+        The numbers are rounded, and the most common features are gone.
+
+        Examples
+        --------
+        >>> rows = sp.csr_array(np.array([[3.0, 4.0], [0.0, 2.0]], dtype="f4"))
+        >>> known = NearRows.pack(rows, sp.csr_array(np.eye(2, dtype="f4")))
+        >>> unit, carried = known.unpack(2)
+        >>> unit.toarray().round(2).tolist(), carried.indices.tolist()
+        ([[0.6000000238418579, 0.800000011920929], [0.0, 1.0]], [0, 1])
+        """
+        row = unpack_labels(self.starts, self.gaps)
+        values = (self.weights * self.scale[row]).astype(np.float32)
+        shape = (len(self.starts) - 1, len(self.scale))
+        inverted = sp.csr_array((values, row, self.starts.copy()), shape=shape)
+        inverted.eliminate_zeros()  # bridges between far rows
+        ones = np.ones(len(self.labels), dtype=np.float32)
+        carried = sp.csr_array(
+            (ones, self.labels.copy(), self.label_starts.copy()), shape=(shape[1], labels)
+        )
+        return sp.csr_array(inverted.T.tocsr()), carried
+
+    def extend(self, rows: Sparse, labels: Sparse, left_out: NDArray[np.bool_]) -> NearRows:
+        """Return the known rows and then others (n, D) with labels (n, L), which may be more.
+
+        `left_out` tells which features the known rows do not have any more (D,).
+
+        Examples
+        --------
+        >>> rows = sp.csr_array(np.array([[3.0, 4.0], [0.0, 2.0]], dtype="f4"))
+        >>> known = NearRows.pack(rows, sp.csr_array(np.eye(2, dtype="f4")))
+        >>> more = known.extend(rows[:1], sp.csr_array(np.eye(1, 3, 2)), np.zeros(2, dtype=bool))
+        >>> more.labels, more.scale.shape
+        (array([0, 1, 2], dtype=int32), (3,))
+        """
+        old, carried = self.unpack(labels.shape[1])
+        new = scale_to_unit(rows)
+        new.data[left_out[new.indices]] = 0
+        new.eliminate_zeros()
+        unit = sp.csr_array(sp.vstack([old, new], format="csr"))
+        return self._pack_unit(unit, sp.csr_array(sp.vstack([carried, labels], format="csr")))
 
     @property
     def packed(self) -> PackedWeights:
@@ -143,15 +191,21 @@ def keep_largest(matrix: Sparse, count: int) -> Sparse:
     return sp.csr_array((matrix.data[kept], matrix.indices[kept], starts), shape=matrix.shape)
 
 
-def _invert(rows: Sparse) -> Sparse:
-    """Return rows of unit length, feature by feature (D, n), without the most common features."""
+def scale_to_unit(rows: Sparse) -> Sparse:
+    """Return rows (n, D) scaled to unit length. Rows of zeros stay zeros."""
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     values = rows.data.astype(np.float64)
     length = np.sqrt(np.bincount(row, weights=values**2, minlength=rows.shape[0]))
     unit = (values / np.where(length > 0, length, 1)[row]).astype(np.float32)
-    kept = _find_rare_features(rows)[rows.indices]
-    places = (rows.indices[kept], row[kept])
-    inverted: Sparse = sp.csr_array((unit[kept], places), shape=rows.shape[::-1])
+    return sp.csr_array((unit, rows.indices.copy(), rows.indptr.copy()), shape=rows.shape)
+
+
+def _invert(unit: Sparse) -> Sparse:
+    """Return rows feature by feature (D, n), without the most common features."""
+    row = np.repeat(np.arange(unit.shape[0]), np.diff(unit.indptr))
+    kept = _find_rare_features(unit)[unit.indices]
+    places = (unit.indices[kept], row[kept])
+    inverted: Sparse = sp.csr_array((unit.data[kept], places), shape=unit.shape[::-1])
     return inverted
 
 

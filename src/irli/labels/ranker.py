@@ -20,6 +20,7 @@ from irli.base.types import Sparse
 from irli.engine.linear import (
     PackedWeights,
     RowLists,
+    StartWeights,
     TrainedWeights,
     TrainingRows,
     pack_weights,
@@ -113,6 +114,7 @@ def train_ranker(
     threads: int,
     seed: int = 0,
     progress: Progress = False,
+    start: Ranker | None = None,
 ) -> Ranker:
     """Train a classifier for each label.
 
@@ -130,6 +132,8 @@ def train_ranker(
     prune : float
         Weights that add less than this to the margin of a usual row are dropped: see
         `usual_values`.
+    start : Ranker, optional
+        Classifiers that are changed as little as the rows allow: min ||w - start||^2 + loss.
 
     Examples
     --------
@@ -144,10 +148,13 @@ def train_ranker(
     positive = sp.csr_array(labels.T.tocsr())
     negative = sp.csr_array(negatives.T.tocsr())
     count, dim = positive.shape[0], rows.shape[1]
-    bias = np.zeros(count, dtype=np.float32)
+    bias, known, usual = np.zeros(count, dtype=np.float32), None, usual_values(rows)
+    if start is not None:
+        bias, known = start.bias.copy(), StartWeights(*to_arrays(start.matrix().T.tocsr()))
+        usual = np.maximum(usual, _find_usual(start, prune))
     pieces = np.linspace(0, count, min(count, threads * _PIECES) + 1).astype(np.int64)
     found: dict[int, TrainedWeights] = {}
-    data = TrainingRows(*to_arrays(rows), _square_lengths(rows), usual_values(rows))
+    data = TrainingRows(*to_arrays(rows), _square_lengths(rows), usual)
     with_label, without = RowLists(*to_arrays(positive)[:2]), RowLists(*to_arrays(negative)[:2])
 
     def train_piece(number: int) -> None:
@@ -157,6 +164,7 @@ def train_ranker(
             data,
             with_label,
             without,
+            start=known,
             cost=cost,
             importance=importance,
             prune=prune,
@@ -187,6 +195,15 @@ def usual_values(rows: Sparse) -> NDArray[np.float32]:
     total = np.bincount(rows.indices, weights=rows.data**2, minlength=rows.shape[1])
     usual: NDArray[np.float32] = np.sqrt(total / np.maximum(count, 1)).astype(np.float32)
     return usual
+
+
+def _find_usual(ranker: Ranker, prune: float) -> NDArray[np.float32]:
+    """Return values (D,) with which none of a ranker's weights would be pruned."""
+    matrix = ranker.matrix()
+    feature = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    least = np.full(matrix.shape[0], np.inf, dtype=np.float32)
+    np.minimum.at(least, feature, np.abs(matrix.data))
+    return np.float32(1.001 * prune) / least
 
 
 def _square_lengths(rows: Sparse) -> NDArray[np.float32]:

@@ -430,6 +430,30 @@ def vectorize_texts(
     return TextRows(rows, label_matrix(lists, names), fresh, names)
 
 
+def vectorize_more(
+    texts: Iterable[Any],
+    labels: Iterable[Iterable[str]] | None,
+    vectorizer: Vectorizer,
+    names: Names,
+    titles: Mapping[str, str] | None,
+) -> TextRows:
+    """Turn texts and labels into matrices, with known words. New names come after the known ones.
+
+    Examples
+    --------
+    >>> made = vectorize_texts(["meow", "woof woof"], [["cat"], ["dog"]], None, None)
+    >>> more = vectorize_more(["woof"], [["ape"]], made.vectorizer, made.names, None)
+    >>> list(more.names), more.labels.toarray()
+    (['cat', 'dog', 'ape'], array([[0., 0., 1.]], dtype=float32))
+    """
+    lists: list[list[str]] = []
+    pairs = texts if labels is None else _pair_lists(texts, labels)
+    rows = vectorizer.transform(split_pairs(pairs, lists, "partial_fit_text"))
+    new = [name for name in Names.among(lists) if name not in names]
+    every = Names.of([*names, *new], {**(titles or {}), **names.titles})
+    return TextRows(rows, label_matrix(lists, every), vectorizer, every)
+
+
 def split_pairs(pairs: Iterable[Any], lists: list[list[str]], owner: str) -> Iterator[str]:
     """Yield the text of each pair of a text and its labels, and add the labels to `lists`.
 
