@@ -75,7 +75,8 @@ def test_each_source_alone_is_offered() -> None:
     Y = truth(200)
     votes = np.abs(noise(200, 3))
     found = candidates(200, scores=noise(200, 1), margins=noise(200, 2), votes=votes)
-    blend, fewer_votes, by_margin, by_score, by_votes = fit_calibration(found, Y, [ONES])
+    blend, fewer, by_margin, by_score, by_votes = fit_calibration(found, Y, [ONES])
+    assert 0 < fewer.by_votes / fewer.by_margin < blend.by_votes / blend.by_margin
     assert by_margin.by_margin > 0 == by_margin.by_score == by_margin.by_votes
     assert by_score.by_score > 0 == by_score.by_margin == by_score.by_votes
     assert by_votes.by_votes > 0 == by_votes.by_margin == by_votes.by_score
