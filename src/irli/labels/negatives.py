@@ -95,6 +95,24 @@ def join(*parts: Sparse) -> Sparse:
     return whole
 
 
+def keep_rows(matrix: Sparse, rows: NDArray[np.int64]) -> Sparse:
+    """Return a CSR with the entries of some rows; the others are empty.
+
+    Examples
+    --------
+    >>> keep_rows(as_pattern(np.array([[2], [0], [1]]), 3), np.array([0, 2])).toarray()
+    array([[0, 0, 1],
+           [0, 0, 0],
+           [0, 1, 0]], dtype=int8)
+    """
+    kept = np.zeros(matrix.shape[0], dtype=np.bool_)
+    kept[rows] = True
+    lengths = np.diff(matrix.indptr)
+    there = np.repeat(kept, lengths)
+    starts = np.concatenate([[0], np.cumsum(np.where(kept, lengths, 0))])
+    return sp.csr_array((matrix.data[there], matrix.indices[there], starts), shape=matrix.shape)
+
+
 def _draw_rows(labels: Sparse, seed: int) -> Sparse:
     """Draw random rows for each label: a CSR of ones (n, L)."""
     n, count = labels.shape

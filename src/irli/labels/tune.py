@@ -27,7 +27,7 @@ from irli.labels.calibration import Calibration, Candidates, calibrate_scores, f
 from irli.labels.features import as_sparse, hash_features
 from irli.labels.metrics import recall
 from irli.labels.near_rows import NO_ROWS, NearRows
-from irli.labels.negatives import as_pattern, gather_negatives, mine_negatives
+from irli.labels.negatives import as_pattern, gather_negatives, keep_rows, mine_negatives
 from irli.labels.objective import Objective, mean_precision
 from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor
@@ -238,9 +238,7 @@ class _Bench:
         """Choose how the ranker's rows are scaled, mine negatives, and choose its cost."""
         proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
         # Only of rows that the routers have seen: see `_mine`.
-        seen = np.zeros(self.labels.shape[0], dtype=np.int8)
-        seen[self.split.train] = 1
-        self.proposed = sp.csr_array(sp.diags_array(seen) @ proposed)
+        self.proposed = keep_rows(proposed, self.split.train)
         enough = self.labels.shape[0] >= LEAST_ROWS
         scalings = list_scalings(self.rows) if enough else [GIVEN]
         trials = [self._try_scaling(scaling) for scaling in scalings]
