@@ -25,7 +25,7 @@ for package in ("joblib", "sklearn", "torch"):
 
 URIS = [f"http://example.org/s{number}" for number in range(12)]
 # Strings, as in projects.cfg.
-SHORT = {"epochs": "20", "hidden": "64", "learn_epochs": "10", "limit": "5"}
+SHORT = {"epochs": "20", "hidden": "64", "limit": "5"}
 NEW = 11  # a subject that no document has before `learn`
 
 

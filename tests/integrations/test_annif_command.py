@@ -30,7 +30,7 @@ WORDS = [
 ]
 OTHERS = ["history", "handbook", "introduction", "atlas", "theory", "letters"]
 SETTINGS = {
-    "irli": "backend=irli\nallow_learn=1\nepochs=20\nhidden=64\nlearn_epochs=10",
+    "irli": "backend=irli\nallow_learn=1\nepochs=20\nhidden=64",
     "tfidf": "backend=tfidf",
     "omikuji": "backend=omikuji",
 }

@@ -1,7 +1,8 @@
-"""The commands `irli labels fit`, `predict` and `eval`, for feature rows or texts."""
+"""The commands `irli labels fit`, `predict`, `eval` and `explain`, for feature rows or texts."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from irli.base.types import Sparse
 from irli.cli import console
 from irli.cli.console import Index, Json, Threads, Values
 from irli.errors import InvalidParameter
+from irli.labels.explain import LabelExplanation
 from irli.labels.files import read_matrix, read_rows
 from irli.labels.index import LabelIndex, Prediction, describe_empty, leave_out_empty
 from irli.labels.metrics import (
@@ -293,6 +295,42 @@ recall@{_SHORTLIST} {covered:.4f}; {speed:.3f} ms a row, {count} rows, threads={
     if len(unseen):
         shown += f"\n{len(unseen)} of the labels are unknown to the index: nothing can find them"
     console.print_result(values, shown, as_json)
+
+
+@app.command()
+def explain(
+    index: Index,
+    text: Annotated[str, Argument(metavar="TEXT", help="The text, in quotes. - reads it.")],
+    k: Annotated[int, Option("--k", "-k", min=1, help="Number of labels.")] = 5,
+    probes: Probes = None,
+    candidates: Candidates = None,
+    score: Score = None,
+    min_votes: MinVotes = None,
+    no_ranker: NoRanker = False,
+    as_json: Json = False,
+) -> None:
+    """Say why labels are predicted for a text.
+
+    For each of the best labels: what routers, ranker and near rows add to its log-odds, the words
+    that speak for and against it, the near texts that carry it, and its buckets.
+    """
+    known = LabelIndex.from_folder(console.read_index(index, LABELS))
+    chosen = PredictArguments(
+        probes=probes, candidates=candidates, score=score, min_votes=min_votes
+    )
+    read = sys.stdin.read() if text == "-" else text
+    told = known.explain_text(read, k, ranker=False if no_ranker else None, **chosen)
+    labels = [describe_label(each) for each in told.labels]
+    console.print_result({"index": str(index), "labels": labels}, str(told), as_json)
+
+
+def describe_label(told: LabelExplanation) -> Values:
+    """Return an explanation as plain values."""
+    values = dataclasses.asdict(told)
+    values["words"] = [word._asdict() | {"effect": word.effect} for word in told.words]
+    for name in ("near", "buckets"):
+        values[name] = [each._asdict() for each in getattr(told, name)]
+    return values
 
 
 # --- reading -----------------------------------------------------------------------------------

@@ -69,7 +69,6 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         "min_df": 1,
         "ngram": 1,
         **{name: getattr(RECIPES["labels"], name) for name in _SETTINGS},
-        "learn_epochs": 2,
     }
 
     _index: LabelIndex | None = None
@@ -99,7 +98,6 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         self._use(index)
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
-        epochs = self._read_int(params, "learn_epochs")
         self.initialize()
         index, rows = self._get_index(), self._load_rows()
         if rows.uris[: len(index)] != list(index.names or ()):
@@ -107,9 +105,10 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
                 f"{self.TRAIN_FILE} is not what the model was trained on. Train the project again.",
                 backend_id=self.backend_id,
             )
+        count = rows.features.shape[0]
         rows = self._append_rows(rows, corpus)
         with self._report_errors():
-            index = continue_learning(index, rows, epochs)
+            index = continue_learning(index, rows, count)
             # In this order: an index may know fewer labels than the rows, but not more.
             self._save_rows(rows)
             index.save(self._path(self.MODEL_FILE))
@@ -266,10 +265,15 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
 
 
-def continue_learning(index: LabelIndex, rows: DocumentRows, epochs: int) -> LabelIndex:
-    """Return the index after learning on from all rows, old and new."""
+def continue_learning(index: LabelIndex, rows: DocumentRows, known: int) -> LabelIndex:
+    """Return the index after learning on. It has learned from the first `known` rows already.
+
+    The new rows are enough for an index with a ranker. Without one, its routers go over all rows.
+    """
     new = rows.uris[len(index) :]
-    return index.refit(rows.features, rows.labels, names=new, epochs=epochs)
+    if index.calibration.is_blended:
+        return index.partial_fit(rows.features[known:], rows.labels[known:], names=new)
+    return index.refit(rows.features, rows.labels, names=new)
 
 
 def _read_texts(corpus: Any, subjects: list[list[int]]) -> Iterator[str]:

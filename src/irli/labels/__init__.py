@@ -1,15 +1,18 @@
 """LabelIndex: extreme multi-label classification over feature rows or texts."""
 
+from irli.labels.explain import LabelExplanation, RowExplanation
 from irli.labels.index import LabelIndex, Prediction
 from irli.labels.parameters import LabelParameters
 from irli.labels.text import Names, Vectorizer
 from irli.labels.tune import LabelTuneResult
 
 __all__ = [
+    "LabelExplanation",
     "LabelIndex",
     "LabelParameters",
     "LabelTuneResult",
     "Names",
     "Prediction",
+    "RowExplanation",
     "Vectorizer",
 ]

@@ -36,7 +36,7 @@ from irli.labels.ranker import Ranker, train_ranker, usual_values
 _COST = 0.5  # of the ranker's cost: the old rows hold the weights, too
 _ROUNDS = 2  # rounds of mining
 _UNLIKELY = -1.0  # the bias that new classifiers start from
-_RANDOM = 100  # rows drawn for each new label
+_RANDOM = 100  # rows drawn for each label that is new or that new rows carry
 _REPLAYED = 2000  # known rows that serve new labels as negatives, besides near ones
 _COPY = 0.99  # rows with such a cosine are copies of each other
 _UNIT = 1e-3  # lengths that differ from 1 by less are 1
@@ -143,7 +143,8 @@ def update_ranker(
     carried = _add_empty_rows(labels, replayed.shape[0])
     near = find_near_labels(rows, labels, np.arange(n), threads=threads)
     near = _add_empty_rows(near, replayed.shape[0])
-    negatives = join(near, _draw_rows(carried.shape, known, seed))
+    drawn_for = np.union1d(labels.indices, np.arange(known, count))
+    negatives = join(near, _draw_rows(carried.shape, drawn_for, seed))
     for _ in range(_ROUNDS):
         negatives = mine_negatives(updated, everything, negatives, threads)
         negatives = _leave_known(negatives, 0 if partly else n, known)
@@ -183,14 +184,13 @@ def _add_empty_rows(matrix: Sparse, more: int) -> Sparse:
     return sp.csr_array((matrix.data, matrix.indices, ends), shape=shape)
 
 
-def _draw_rows(shape: tuple[int, ...], known: int, seed: int) -> Sparse:
-    """Draw random rows for each new label: a CSR of ones (n, L)."""
+def _draw_rows(shape: tuple[int, ...], labels: NDArray[np.int64], seed: int) -> Sparse:
+    """Draw random rows for some labels: a CSR of ones (n, L)."""
     n, count = shape
     rng = np.random.default_rng([seed, 0x9F])
-    drawn = rng.integers(n, size=(count - known, min(_RANDOM, n)))
-    none = sp.csr_array((known, n), dtype=np.int8)
-    pattern = sp.vstack([none, as_pattern(drawn, n)], format="csr")
-    return sp.csr_array(pattern.T.tocsr())
+    drawn = np.full((count, min(_RANDOM, n)), -1)
+    drawn[labels] = rng.integers(n, size=(len(labels), drawn.shape[1]))
+    return sp.csr_array(as_pattern(drawn, n).T.tocsr())
 
 
 def _leave_known(negatives: Sparse, first: int, known: int) -> Sparse:
