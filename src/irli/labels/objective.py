@@ -43,12 +43,9 @@ class Objective(NamedTuple):
     @property
     def orders(self) -> list[NDArray[np.float32]]:
         """How much each label may count where the weights of the sources are fitted (L,)."""
-        ones = np.ones_like(self.importance)
-        return (
-            [ones]
-            if self.name == "precision"
-            else [ones, np.sqrt(self.importance), self.importance]
-        )
+        if self.name == "balanced":
+            return [np.ones_like(self.importance), self.importance]
+        return [self.importance]
 
     def measure(self, found: NDArray[np.int64], truth: Sparse) -> float:
         """Return the quality of the labels found (n, k), best first."""
