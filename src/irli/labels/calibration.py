@@ -56,8 +56,8 @@ class Calibration(NamedTuple):
 
     def to_log_odds(self, found: Candidates) -> NDArray[np.float64]:
         """Return the log-odds of candidates (n, C). Padding gets -inf."""
-        weights = np.array([self.by_margin, self.by_score, self.by_votes])
-        odds = _stack_features(found) @ weights + self.threshold
+        odds = self.by_margin * _weigh_margins(found) + self.by_score * found.scores
+        odds += self.by_votes * _weigh_votes(found) + self.threshold
         return np.where(found.labels >= 0, odds, -np.inf)
 
     @property
@@ -135,9 +135,16 @@ def _scale_order(
 
 def _stack_features(found: Candidates) -> NDArray[np.float64]:
     """Return what the weights multiply (n, C, 3): by margin, by score, by votes."""
-    shortfall = np.maximum(0, 1 - found.margins.astype(np.float64))
-    votes = np.log2(1 + found.votes.astype(np.float64) / _LEAST_VOTES)
-    return np.stack([-(shortfall**2), found.scores.astype(np.float64), votes], axis=-1)
+    parts = [_weigh_margins(found), found.scores.astype(np.float64), _weigh_votes(found)]
+    return np.stack(parts, axis=-1)
+
+
+def _weigh_margins(found: Candidates) -> NDArray[np.float64]:
+    return -(np.maximum(0, 1 - found.margins.astype(np.float64)) ** 2)
+
+
+def _weigh_votes(found: Candidates) -> NDArray[np.float64]:
+    return np.log2(1 + found.votes.astype(np.float64) / _LEAST_VOTES)
 
 
 def _fit_order(

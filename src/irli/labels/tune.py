@@ -48,6 +48,7 @@ _COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be trie
 _PRUNES = (LEAST_PRUNE, 0.03, 0.04)  # pruning thresholds that are tried
 _LOSS = 0.005  # share of the quality that pruning may cost
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
+_BEST = 5  # labels that are measured
 _DOUBT = 0.001  # quality by which near rows must be worse to be left out
 _TIE = 0.0005  # quality within which the cheaper way wins
 _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
@@ -460,8 +461,9 @@ def _climb(measure: Callable[[int], tuple[float, T]], start: int, count: int) ->
 def rank_candidates(found: Candidates, calibration: Calibration) -> NDArray[np.int64]:
     """Return the five best candidates of each row, best first."""
     odds = calibration.to_log_odds(found)
-    order = np.lexsort((found.labels, -odds), axis=1)[:, :5]
-    return np.take_along_axis(found.labels, order, axis=1)
+    some = np.argpartition(-odds, min(_BEST, odds.shape[1] - 1), axis=1)[:, :_BEST]
+    labels, odds = (np.take_along_axis(part, some, axis=1) for part in (found.labels, odds))
+    return np.take_along_axis(labels, np.lexsort((labels, -odds), axis=1), axis=1)
 
 
 def _propose(
