@@ -415,7 +415,11 @@ class _Bench:
     def complete(self, trial: _Trial, choice: _Evaluation, alone: LabelModel) -> LabelModel:
         """Train the ranker on all rows, and let all rows be near ones."""
         labelled = np.flatnonzero(np.diff(self.labels.indptr))
-        ranker = self._train_on(trial.ranked, trial.negatives, labelled, trial.cost, choice.prune)
+        ranked = trial.ranked
+        first = trial._replace(negatives=self._gather(ranked, labelled))
+        ranker = self._train(ranked, first.negatives, labelled, COST)
+        negatives = self._mine(first, ranker, labelled)
+        ranker = self._train_on(ranked, negatives, labelled, trial.cost, choice.prune)
         layout = add_ranker(self.layout, ranker)
         parameters, calibration = choice.way.parameters, choice.calibration
         if parameters.near and calibration.by_votes > 0:
@@ -462,8 +466,9 @@ def rank_candidates(found: Candidates, calibration: Calibration) -> NDArray[np.i
     """Return the five best candidates of each row, best first."""
     odds = calibration.to_log_odds(found)
     some = np.argpartition(-odds, min(_BEST, odds.shape[1] - 1), axis=1)[:, :_BEST]
-    labels, odds = (np.take_along_axis(part, some, axis=1) for part in (found.labels, odds))
-    return np.take_along_axis(labels, np.lexsort((labels, -odds), axis=1), axis=1)
+    labels = np.take_along_axis(found.labels, some, axis=1)
+    order = np.lexsort((labels, -np.take_along_axis(odds, some, axis=1)), axis=1)
+    return np.take_along_axis(labels, order, axis=1)
 
 
 def _propose(
