@@ -20,6 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import bare, table
 
+import irli
+
 for package in ("joblib", "sklearn", "torch"):
     pytest.importorskip(package)
 
@@ -87,6 +89,16 @@ def test_the_planted_subjects_are_suggested(annif: Any, model: Path) -> None:
     assert (batch.array.data > 0).all()
     assert (batch.array.data <= 1).all()
     assert set(np.diff(batch.array.indptr)) == {5}  # the limit
+
+
+def test_suggestions_have_the_probabilities_of_the_index(annif: Any, model: Path) -> None:
+    backend = make(annif, model)
+    suggested = backend.suggest(QUESTIONS).array.toarray()
+    index = irli.load(model / "irli-model")
+    features = backend.vectorizer.transform([question.text for question in QUESTIONS])
+    likely = index.predict_proba(features, k=5).toarray()
+    columns = [URIS.index(uri) for uri in index.names]
+    np.testing.assert_array_equal(suggested[:, columns], likely)
 
 
 def test_a_text_without_a_known_word_has_no_suggestion(annif: Any, model: Path) -> None:
