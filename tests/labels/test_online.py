@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from plantedlabels import labelled, random_ranker, random_rows, small_labels, tr
 
 import irli
 from irli import InvalidParameter, IrliWarning, LabelIndex
+from irli.labels.assemble import add_near_rows
+from irli.labels.index import _learned
 from irli.labels.near_rows import NearRows, scale_to_unit
 from irli.labels.online import choose_replay, restore_lengths, update_ranker, widen_ranker
 from irli.labels.ranker import train_ranker
@@ -32,8 +36,6 @@ def fitted() -> LabelIndex:
 
 def with_near_rows(index: LabelIndex, rows: Any, labels: Any) -> LabelIndex:
     """Return the index with near rows that vote, whatever was chosen."""
-    from irli.labels.assemble import add_near_rows
-
     contents, _ = index._fitted()
     ranked = contents.model.ranking.apply(rows)
     layout = add_near_rows(contents.model.layout, NearRows.pack(sp.csr_array(ranked), labels))
@@ -45,18 +47,12 @@ def with_near_rows(index: LabelIndex, rows: Any, labels: Any) -> LabelIndex:
         calibration=calibration,
         parameters=contents.model.parameters.replace(near=20),
     )
-    import dataclasses
-
-    from irli.labels.index import _learned
-
     made = LabelIndex(RECIPE)
     made._learned = _learned(dataclasses.replace(contents, model=model))
     return made
 
 
 def copy_of(index: LabelIndex) -> LabelIndex:
-    import copy
-
     return copy.copy(index)
 
 
@@ -175,6 +171,26 @@ def test_wrong_arguments(fitted: LabelIndex) -> None:
         copy_of(fitted).partial_fit(X[NEW], Y[NEW][:, :4])
     with pytest.raises(InvalidParameter, match="'names' parameter of partial_fit"):
         copy_of(fitted).partial_fit(X[NEW], Y[NEW], names=["a", "b"])
+
+
+def test_sources_are_weighed_again_for_labels_that_routers_do_not_know() -> None:
+    """The routers tell the old labels apart so well that nothing else would count."""
+    rng = np.random.default_rng(0)
+    own = np.arange(400) % 8
+    rows = np.eye(10)[own] + 0.1 * rng.random((400, 10))
+    index = LabelIndex(small_labels(epochs=15), ranker=True).fit(rows, own[:, None], threads=1)
+    contents = index._fitted().contents
+    loud = contents.model.calibration._replace(by_score=50.0, by_margin=0.5)
+    model = contents.model._replace(calibration=loud)
+    index._learned = _learned(dataclasses.replace(contents, model=model))
+    more = np.arange(80) % 10  # 8 and 9 are new
+    new = np.eye(10)[more] + 0.1 * rng.random((80, 10))
+    index.partial_fit(new, np.eye(10)[more], threads=1)
+    assert index.calibration.by_score < loud.by_score
+    assert index.score(new, np.eye(10)[more]) > 0.95
+    few = index.calibration
+    index.partial_fit(new[:5], np.eye(10)[more[:5]], threads=1)
+    assert index.calibration == few
 
 
 # --- texts ---------------------------------------------------------------------------------------

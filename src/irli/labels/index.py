@@ -41,7 +41,7 @@ from irli.labels.features import hash_features
 from irli.labels.grow import add_to_partitions
 from irli.labels.metrics import precision
 from irli.labels.objective import OBJECTIVES
-from irli.labels.online import NewRows, learn_rows
+from irli.labels.online import NewRows, learn_rows, recalibrate
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, make_label_problem
@@ -359,9 +359,10 @@ class LabelIndex(SavedIndex, Configured):
 
         The classifiers of the labels that the rows carry, or might be taken to carry, change as
         little as the rows allow. New labels are placed as `add_labels` does. If near rows vote in
-        this index, the new rows will, too. Routers, buckets and all that was tuned stay: call
-        `refit` with all rows now and then. An index without a ranker learns new labels and counts
-        only, and warns. Before `fit`, this is `fit`.
+        this index, the new rows will, too. From 30 rows on, the sources are weighed again if that
+        predicts the new rows better. Routers, buckets and parameters stay: call `refit` with all
+        rows now and then. An index without a ranker learns new labels and counts only, and warns.
+        Before `fit`, this is `fit`.
 
         Parameters
         ----------
@@ -393,8 +394,11 @@ class LabelIndex(SavedIndex, Configured):
         check_int("columns", labels.shape[1], at_least=count, owner="partial_fit's Y")
         named = extend_names(old.names, names, labels.shape[1] - count, "partial_fit")
         used = np.flatnonzero(np.diff(labels.indptr))
-        given = NewRows(rows[used], labels[used])
-        contents = learn_rows(old, given, thread_count(threads))
+        given, cores = NewRows(rows[used], labels[used]), thread_count(threads)
+        contents = learn_rows(old, given, cores)
+        calibration = recalibrate(old, given, old.recipe.seed, cores)
+        model = contents.model._replace(calibration=calibration)
+        contents = dataclasses.replace(contents, model=model)
         if not old.model.calibration.is_blended:
             warn(
                 "This index has no ranker, so partial_fit adds new labels and counts rows, and no "

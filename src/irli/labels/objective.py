@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.types import Sparse
-from irli.labels.metrics import inverse_propensity, precision, propensity_scored_precision
+from irli.labels.metrics import (
+    inverse_propensity_of_counts,
+    precision,
+    propensity_scored_precision,
+)
 
 OBJECTIVES = ("precision", "balanced", "propensity")
 DEPTHS = (1, 3, 5)
@@ -34,8 +38,14 @@ class Objective(NamedTuple):
     @classmethod
     def of(cls, name: str, labels: Sparse) -> Objective:
         """Return the objective for rows with these labels, a CSR of shape (n, L)."""
-        ones = np.ones(labels.shape[1])
-        weights = ones if labels.shape[0] < 3 else inverse_propensity(labels)
+        counts = np.bincount(labels.indices, minlength=labels.shape[1])
+        return cls.of_counts(name, counts, labels.shape[0])
+
+    @classmethod
+    def of_counts(cls, name: str, counts: NDArray[np.int64], rows: int) -> Objective:
+        """Return the objective for so many rows, of which `counts` (L,) carry each label."""
+        ones = np.ones(len(counts))
+        weights = ones if rows < 3 else inverse_propensity_of_counts(counts, rows)
         rare = weights / weights.min()
         importance = ones if name == "precision" else rare
         return cls(name, weights, importance.astype(np.float32))

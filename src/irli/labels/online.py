@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli.base.logs import get_logger
 from irli.base.types import Rows, Sparse
 from irli.engine.linear import find_best_outputs
 from irli.labels.assemble import (
@@ -25,13 +26,16 @@ from irli.labels.assemble import (
     read_ranker,
     read_repetitions,
 )
+from irli.labels.calibration import Calibration, Candidates, fit_calibration
 from irli.labels.contents import LabelContents
-from irli.labels.features import as_sparse, to_arrays
+from irli.labels.features import as_sparse, hash_features, to_arrays
 from irli.labels.grow import add_to_partitions
-from irli.labels.metrics import inverse_propensity_of_counts
 from irli.labels.near_rows import NEAREST, NearRows, find_near_labels, scale_to_unit
 from irli.labels.negatives import as_pattern, join, mine_negatives
+from irli.labels.objective import Objective
+from irli.labels.predictor import Predictor
 from irli.labels.ranker import Ranker, train_ranker, usual_values
+from irli.labels.tune import rank_candidates
 
 _COST = 0.5  # of the ranker's cost: the old rows hold the weights, too
 _ROUNDS = 2  # rounds of mining
@@ -39,7 +43,12 @@ _UNLIKELY = -1.0  # the bias that new classifiers start from
 _RANDOM = 100  # rows drawn for each label that is new or that new rows carry
 _REPLAYED = 2000  # known rows that serve new labels as negatives, besides near ones
 _COPY = 0.99  # rows with such a cosine are copies of each other
+_LEAST_ROWS = 30  # new rows by which the sources are weighed again
+_TIE = 0.0005  # quality within which everything stays
 _UNIT = 1e-3  # lengths that differ from 1 by less are 1
+
+
+log = get_logger(__name__)
 
 
 class NewRows(NamedTuple):
@@ -79,7 +88,7 @@ def learn_rows(old: LabelContents, given: NewRows, threads: int) -> LabelContent
             labels,
             replayed,
             cost=model.cost,
-            importance=weigh_labels(old.wishes.objective, counts, rows),
+            importance=Objective.of_counts(old.wishes.objective, counts, rows).importance,
             prune=model.prune,
             partly=given.partly,
             seed=old.recipe.seed,
@@ -94,19 +103,50 @@ def learn_rows(old: LabelContents, given: NewRows, threads: int) -> LabelContent
     return dataclasses.replace(old, rows=rows, counts=counts, model=model._replace(layout=grown))
 
 
-def weigh_labels(objective: str, counts: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
-    """Return how much the rows of each label count in training (L,): see `Objective`.
+# --- how much the sources count ------------------------------------------------------------------
 
-    Examples
-    --------
-    >>> weigh_labels("balanced", np.array([9, 1]), 10).round(2)
-    array([1.  , 1.45], dtype=float32)
+
+def recalibrate(old: LabelContents, given: NewRows, seed: int, threads: int) -> Calibration:
+    """Return how much the sources count, by how well they predict new rows.
+
+    The routers know nothing of new labels, and little of rows that are unlike the old ones. So each
+    half of the new rows is predicted by an index that has learned from the other half.
     """
-    if objective == "precision" or rows < 3:
-        return np.ones(len(counts), dtype=np.float32)
-    weights = inverse_propensity_of_counts(counts, rows)
-    weighed: NDArray[np.float32] = (weights / weights.min()).astype(np.float32)
-    return weighed
+    model, (n, count) = old.model, given.labels.shape
+    if n < _LEAST_ROWS or not model.calibration.is_blended:
+        return model.calibration
+    halves = np.array_split(np.random.default_rng([seed, 0xB3]).permutation(n), 2)
+    asked = model.calibration._replace(
+        by_margin=float(len(model.layout.starts) > 1),
+        by_score=1.0,
+        by_votes=float(len(model.layout.near_scale) > 0),
+        own=model.calibration.own,
+    )
+    found = []
+    for held, taught in (halves, halves[::-1]):
+        learned = learn_rows(old, NewRows(given.rows[taught], given.labels[taught]), threads)
+        rows = given.rows[held]
+        found.append(
+            Predictor(learned.model.layout).list_candidates(
+                hash_features(model.routing.apply(rows), old.recipe),
+                model.ranking.apply(rows),
+                model.parameters,
+                asked,
+                threads,
+            )
+        )
+    candidates = Candidates(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    truth = given.labels[np.concatenate(halves)]
+    counts = np.bincount(truth.indices, minlength=count)
+    counts[: len(old.counts)] += old.counts
+    goal = Objective.of_counts(old.wishes.objective, counts, old.rows + n)
+    best, quality = model.calibration, -np.inf
+    for tried in (model.calibration, *fit_calibration(candidates, truth, goal.order)):
+        reached = goal.measure(rank_candidates(candidates, tried), truth)
+        log.info("calibration %s: quality %.4f", tried, reached)
+        if reached > quality + _TIE:
+            best, quality = tried, reached
+    return best
 
 
 # --- the ranker ----------------------------------------------------------------------------------
