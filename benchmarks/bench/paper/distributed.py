@@ -209,7 +209,7 @@ def _write_lines(
     return lines + format_table(head, rows)
 
 
-COMMAND = "python benchmarks/paper.py distributed"
+COMMAND = "benchmarks/paper.py distributed"
 
 
 def _answer(curves: dict[str, list[list[Point]]], plans: list[dict[str, Any]]) -> list[Claim]:

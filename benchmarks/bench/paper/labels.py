@@ -16,13 +16,22 @@ from typing import Any
 import numpy as np
 
 from bench.commands import Options
-from bench.common import ProcessFailed, find_python, format_table, list_packages, run_module, say
+from bench.common import (
+    ProcessFailed,
+    count_cores,
+    find_python,
+    format_table,
+    list_packages,
+    run_module,
+    say,
+)
 from bench.labels.compare import ENVIRONMENT, run_ours, run_peer
 from bench.labels.data import PACKAGES, find_files
 from bench.paper.files import LABELS, read_row_set
 from bench.paper.part import (
     Cells,
     Claim,
+    choose_verdict,
     format_interval,
     name_result,
     open_cells,
@@ -33,7 +42,7 @@ from irli.labels.files import read_rows, write_rows
 from irli.labels.metrics import precision, precision_of_possible
 
 KS = (1, 3, 5)
-THREADS = 2
+THREADS = min(2, count_cores())
 # Training rows, at most, and the paper's recipe: R and B and the hidden layer fit the data.
 SMALL: dict[str, tuple[int, dict[str, int]]] = {
     "delicious": (12_920, {"repetitions": 8, "buckets": 100, "hidden": 256}),
@@ -237,7 +246,7 @@ def _write_lines(found: dict[str, dict[str, list[Figures]]]) -> list[str]:
     return lines + format_table(head, rows)
 
 
-COMMAND = "python benchmarks/paper.py labels"
+COMMAND = "benchmarks/paper.py labels"
 
 
 def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
@@ -249,6 +258,7 @@ def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
     if all(set(methods) & set(PEERS.values()) for methods in found.values()):
         for method in ("IRLI, m = 10", DEFAULT):
             claims.append(_compare_precision(found, method))
+        claims.append(_compare_definitions(found, "IRLI, m = 10"))
     gains = {  # of the same indexes, so seed by seed
         name: [
             ten["P@5"] - five["P@5"]
@@ -269,7 +279,11 @@ def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
 
 
 def _compare_speed(found: dict[str, dict[str, list[Figures]]], method: str) -> Claim:
-    """Return the answer to "5 x faster inference than Parabel" for one method."""
+    """Return the answer to "5 x faster inference than Parabel" for one method.
+
+    It holds if both ways of asking are 5 x faster on every set, and in part if one of them is
+    faster on every set.
+    """
     told, fast, faster = [], [], []
     for name, methods in found.items():
         ratios = [
@@ -283,7 +297,7 @@ def _compare_speed(found: dict[str, dict[str, list[Figures]]], method: str) -> C
         f"5 x faster inference than Parabel ({method})",
         "2.94 ms for .47 on Wiki-500K, 2.85 for .76 on Amazon-670K",
         "; ".join(told),
-        "holds" if all(fast) else "holds in part" if any(faster) else "does not hold here",
+        choose_verdict(all(fast), all(faster)),
         COMMAND,
     )
 
@@ -301,6 +315,28 @@ def _compare_precision(found: dict[str, dict[str, list[Figures]]], method: str) 
     return Claim(
         f"More precise than the best baseline ({method})",
         "P@1 60.77 for SLICE's 59.89 on Wiki-500K, 35.56 for 37.77 on Amazon-670K",
+        "; ".join(told),
+        _judge(better),
+        COMMAND,
+    )
+
+
+def _compare_definitions(found: dict[str, dict[str, list[Figures]]], method: str) -> Claim:
+    """Return the answer to "P@5 far above the best baseline's", by one definition for both."""
+    told, better = [], []
+    for name, methods in found.items():
+        others = {key: runs for key, runs in methods.items() if key in PEERS.values()}
+        best = max(others, key=lambda key: _mean(others[key], "P@5"))
+        ours, theirs = methods[method], _mean(others[best], "P@5")
+        told.append(
+            f"{name}: {format_interval([run['P@5'] for run in ours], 1)}, {best} {theirs:.1f}; "
+            f"by hits / min(5, labels) ours would read {_mean(ours, 'of possible@5'):.1f}"
+        )
+        better.append(_lowest([run["P@5"] for run in ours]) > theirs)
+    return Claim(
+        f"P@5 above the best baseline's ({method})",
+        "43.49 for SLICE's 30.12 on Wiki-500K, 31.02 for 30.7 on Amazon-670K; ours by "
+        "hits / min(5, labels), SLICE's by hits / 5",
         "; ".join(told),
         _judge(better),
         COMMAND,
