@@ -387,9 +387,9 @@ def _costs(seeds: list[list[Point]], target: float, what: str) -> list[float]:
 
 def _cost(points: list[Point], target: float, what: str) -> float:
     fewest = cost_at(points, target, "candidates")
-    if what == "candidates" or not math.isfinite(fewest):
-        return fewest
-    along = sorted((point["recall"], point.get(what, point["candidates"])) for point in points)
+    if what not in points[0] or what == "candidates" or not math.isfinite(fewest):
+        return fewest  # baselines compare all that they read
+    along = sorted((point["recall"], point[what]) for point in points)
     recalls, costs = np.transpose(along)
     return float(np.interp(target, recalls, costs))
 
