@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import DOCS, ROOT, section, table
@@ -26,6 +27,8 @@ from bench.paper.baselines.partition import Asked
 from bench.paper.loads import bound_load, draw_largest
 from bench.paper.report import fill_page, list_parts, read_claims
 from bench.paper.trial import Probed, Sample, draw_sample, find_best_buckets, recall_by_candidates
+
+from irli.labels.files import read_rows, write_rows
 
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
 CLAIM = {
@@ -228,6 +231,25 @@ def test_five_times_faster_than_parabel(
         for name, times in zip("ab", ours, strict=True)
     }
     assert labels._compare_speed(found, "ours").verdict == verdict
+
+
+def test_a_learning_rate_is_chosen_on_training_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row has its number as its label, and as a feature."""
+    numbers = sp.csr_array(np.diag(np.arange(1.0, 41.0)))
+    write_rows(tmp_path / "train.txt", numbers, numbers)
+
+    def run(rest: Path, held: Path, threads: int, recipe: dict[str, Any], ways: Any) -> Any:
+        known, asked = (read_rows(path).labels for path in (rest, held))
+        assert (known.shape[0], asked.shape[0]) == (36, 4)
+        assert not set(known.nonzero()[1]) & set(asked.nonzero()[1])
+        right = asked.nonzero()[1][:, None]
+        return [{"predictions": right if recipe["learning_rate"] == 0.01 else right + 1}]
+
+    monkeypatch.setattr(labels, "run_ours", run)
+    found = labels._try_rates(tmp_path / "train.txt", {"repetitions": 8})
+    assert found["0.01"] == 1 > found["0.001"]
 
 
 def test_precision_is_compared_by_one_definition() -> None:
