@@ -7,7 +7,7 @@
     labels      Tables 1 and 2: precision and milliseconds of labels, beside other methods
     distributed figures 5 and 6: recall against time of shards beside FAISS IVF-PQ, and planned
     ablations   one setting of the recipe changed at a time: recall at equal candidates
-    glove       `candidates` for 100,000 vectors and R = 32, and which K and epochs it takes: hours
+    glove       `candidates` for 100,000 vectors and R = 16, and which K and epochs it takes: hours
     report      docs/paper.md: the tables, plots and claims of all parts that have results
 
 `all` runs them one after the other, but not glove. What is measured is not measured again.

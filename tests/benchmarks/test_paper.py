@@ -7,9 +7,11 @@ import json
 from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import DOCS, ROOT, section, table
@@ -20,10 +22,13 @@ pytest.importorskip("h5py")
 pytest.importorskip("torch")
 
 import h5py
-from bench.paper import epochs, loads, part, report, trial
+from bench.paper import candidates, epochs, labels, loads, part, report, trial
+from bench.paper.baselines.partition import Asked
 from bench.paper.loads import bound_load, draw_largest
 from bench.paper.report import fill_page, list_parts, read_claims
 from bench.paper.trial import Probed, Sample, draw_sample, find_best_buckets, recall_by_candidates
+
+from irli.labels.files import read_rows, write_rows
 
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
 CLAIM = {
@@ -135,6 +140,124 @@ def test_more_choices_lower_the_largest_load() -> None:
 def test_the_bound_falls_with_the_choices() -> None:
     bounds = [bound_load(60_000, 1000, choices) for choices in (7, 10, 25, 100)]
     assert bounds == sorted(bounds, reverse=True)
+
+
+# --- recall against candidates -------------------------------------------------------------------
+
+
+class Scripted:
+    """An index that reads more the lower the threshold is. Codes find all answers that it read."""
+
+    def explain(self, queries: np.ndarray, k: int, threshold: float, **_: Any) -> Namespace:
+        read = round(1 / threshold)
+        return Namespace(
+            ids=np.arange(min(read, k))[None, :],
+            candidates=np.array([20]),
+            scanned=np.array([read]),
+            router_multiplications=7,
+        )
+
+
+def test_with_codes_what_is_read_counts() -> None:
+    asked = Asked(np.zeros((1, 2), np.float32), np.arange(10)[None, :], np.ones((1, 10), bool))
+    sweep = [{"threshold": cut, "score": "codes"} for cut in (0.01, 0.1, 0.125, 0.2)]
+    points = candidates.draw_index(Scripted(), asked, asked, [sweep])  # type: ignore[arg-type]
+    assert [(point["recall"], point["read"]) for point in points] == [(0.5, 5), (0.8, 8), (1.0, 10)]
+
+
+def test_costs_at_a_recall_where_candidates_are_equal() -> None:
+    points = [{"recall": r, "candidates": 20.0, "read": 1000 * r} for r in (0.5, 0.8, 1.0)]
+    assert candidates._cost(points, 0.9, "read") == pytest.approx(900)
+    assert candidates._cost(points, 0.9, "candidates") == pytest.approx(20)
+
+
+# --- what is kept, and verdicts ------------------------------------------------------------------
+
+
+def test_a_part_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "loads.json"
+    cells = part.Cells(path, {"items": 10})
+    cells.measure("first", lambda: {"std": 3.0})
+    with pytest.raises(KeyboardInterrupt):
+        cells.measure("second", _interrupt)
+    again = part.Cells(path, {"items": 10})
+    assert again.measure("first", _interrupt) == {"std": 3.0}
+    assert again.measure("second", lambda: [1, 2]) == [1, 2]
+    assert set(again.seconds) == {"first", "second"}
+    assert part.Cells(path, {"items": 11}).measured == {}
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_cells_without_their_time_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "loads.json"
+    path.write_text(json.dumps({"settings": {}, "cells": {"first": 1}}))
+    assert part.Cells(path).measure("first", _interrupt) == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [
+        ((0.8, 0.64, 0.4096), "holds"),
+        ((0.8, 0.64, 0.48), "holds in part"),
+        ((0.56, 0.43, 0.34), "does not hold here"),
+    ],
+)
+def test_an_error_that_falls_exponentially(errors: tuple[float, ...], verdict: str) -> None:
+    recall = {4 * 2**i: np.array([[0.1, 1 - error]]) for i, error in enumerate(errors)}
+    assert epochs._judge_error(recall).verdict == verdict
+
+
+def make_figures(p: float, batch: float, single: float) -> list[dict[str, float]]:
+    each = {"batch_ms": batch, "single_ms": single}
+    return [each | {f"{name}@{k}": p for name in ("P", "of possible") for k in (1, 3, 5)}]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        (((1.0, 1.0), (0.5, 1.0)), "holds"),
+        (((1.0, 9.0), (0.5, 1.0)), "holds in part"),
+        (((1.0, 1.0), (6.0, 6.0)), "does not hold here"),
+    ],
+)
+def test_five_times_faster_than_parabel(
+    ours: tuple[tuple[float, float], ...], verdict: str
+) -> None:
+    found = {
+        name: {labels.PARABEL: make_figures(0.5, 5.0, 5.0), "ours": make_figures(0.5, *times)}
+        for name, times in zip("ab", ours, strict=True)
+    }
+    assert labels._compare_speed(found, "ours").verdict == verdict
+
+
+def test_a_learning_rate_is_chosen_on_training_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row has its number as its label, and as a feature."""
+    numbers = sp.csr_array(np.diag(np.arange(1.0, 41.0)))
+    write_rows(tmp_path / "train.txt", numbers, numbers)
+
+    def run(rest: Path, held: Path, threads: int, recipe: dict[str, Any], ways: Any) -> Any:
+        known, asked = (read_rows(path).labels for path in (rest, held))
+        assert (known.shape[0], asked.shape[0]) == (36, 4)
+        assert not set(known.nonzero()[1]) & set(asked.nonzero()[1])
+        right = asked.nonzero()[1][:, None]
+        return [{"predictions": right if recipe["learning_rate"] == 0.01 else right + 1}]
+
+    monkeypatch.setattr(labels, "run_ours", run)
+    found = labels._try_rates(tmp_path / "train.txt", {"repetitions": 8})
+    assert found["0.01"] == 1 > found["0.001"]
+
+
+def test_precision_is_compared_by_one_definition() -> None:
+    ours = [{"P@5": 20.0, "of possible@5": 40.0}]
+    found = {"a": {"ours": ours, labels.PARABEL: make_figures(30.0, 1.0, 1.0)}}
+    answer = labels._compare_definitions(found, "ours")
+    assert answer.verdict == "does not hold here"
+    assert "ours would read 40.0" in answer.ours
 
 
 # --- the page ------------------------------------------------------------------------------------

@@ -257,6 +257,7 @@ def _judge(runs: list[Measured], double: float | None, size: dict[str, Any]) -> 
             COMMAND,
         ),
     ]
+    claims.append(_judge_error(recall))
     if double is not None:
         more = double - float(recall[most][:2, -1].mean())
         claims.append(
@@ -269,6 +270,29 @@ def _judge(runs: list[Measured], double: float | None, size: dict[str, Any]) -> 
             )
         )
     return claims
+
+
+def _judge_error(recall: dict[int, np.ndarray]) -> Claim:
+    """Say how the error falls with R.
+
+    A exp(-c R) would mean that what a doubling of R leaves of the error is the square of what the
+    doubling before left. The claim holds in part if a doubling leaves less and less.
+    """
+    errors = np.array([1 - each[:, -1].mean() for each in recall.values()])
+    falls = errors[1:] / errors[:-1]
+    told = ", ".join(f"{error:.3f}" for error in errors)
+    counts = ", ".join(str(r) for r in recall)
+    seeds = " (one seed)" if len(next(iter(recall.values()))) == 1 else ""
+    return Claim(
+        "The error falls exponentially with R (Section 4)",
+        "no figure",
+        f"1 - recall is {told} with R = {counts}; a doubling leaves {falls[0]:.2f} of it at first "
+        f"and {falls[-1]:.2f} at last{seeds}",
+        choose_verdict(
+            bool((falls[1:] <= falls[:-1] ** 2).all()), bool((np.diff(falls) < 0).all())
+        ),
+        COMMAND,
+    )
 
 
 def _draw(options: Options, runs: list[Measured], size: dict[str, Any]) -> None:

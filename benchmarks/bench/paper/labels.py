@@ -16,13 +16,22 @@ from typing import Any
 import numpy as np
 
 from bench.commands import Options
-from bench.common import ProcessFailed, find_python, format_table, list_packages, run_module, say
+from bench.common import (
+    ProcessFailed,
+    count_cores,
+    find_python,
+    format_table,
+    list_packages,
+    run_module,
+    say,
+)
 from bench.labels.compare import ENVIRONMENT, run_ours, run_peer
 from bench.labels.data import PACKAGES, find_files
 from bench.paper.files import LABELS, read_row_set
 from bench.paper.part import (
     Cells,
     Claim,
+    choose_verdict,
     format_interval,
     name_result,
     open_cells,
@@ -33,7 +42,7 @@ from irli.labels.files import read_rows, write_rows
 from irli.labels.metrics import precision, precision_of_possible
 
 KS = (1, 3, 5)
-THREADS = 2
+THREADS = min(2, count_cores())
 # Training rows, at most, and the paper's recipe: R and B and the hidden layer fit the data.
 SMALL: dict[str, tuple[int, dict[str, int]]] = {
     "delicious": (12_920, {"repetitions": 8, "buckets": 100, "hidden": 256}),
@@ -42,11 +51,15 @@ SMALL: dict[str, tuple[int, dict[str, int]]] = {
 FULL = {"repetitions": 32, "buckets": 20_000, "hidden": 1024}
 SMOKE = {"repetitions": 2, "buckets": 16, "hidden": 16}
 EPOCHS = {"epochs": 30, "repartition_every": 5}
-# m buckets of each repetition. The paper counts votes; its figure 2 says scores.
+# Few rows make few steps between two re-partitions, so that a higher rate than the paper's is
+# tried, with few repetitions and on training rows that are held out.
+RATES, FEW, HELD = (0.001, 0.01), 2, 0.1
+# m buckets of each repetition. As in the paper's figure 2 and the authors' code, labels are sorted
+# by the sum of their buckets' scores. Votes alone leave many ties.
 PROBES: dict[str, dict[str, Any]] = {
-    "IRLI, m = 5": {"probes": 5, "score": "votes"},
-    "IRLI, m = 10": {"probes": 10, "score": "votes"},
-    "IRLI, m = 10, by scores": {"probes": 10, "score": "probability"},
+    "IRLI, m = 5": {"probes": 5, "score": "probability"},
+    "IRLI, m = 10": {"probes": 10, "score": "probability"},
+    "IRLI, m = 10, by votes alone": {"probes": 10, "score": "votes"},
 }
 PEERS = {
     "omikuji-parabel": "Parabel (Omikuji)",
@@ -76,10 +89,12 @@ def labels(options: Options) -> None:
     sets = LABELS if options.scale == "full" else tuple(SMALL)
     sets = sets[:1] if options.smoke else sets
     seeds = range(1 if options.smoke else options.seeds)
-    cells = open_cells(options, "labels", sizes=_name_sizes(options, sets), epochs=EPOCHS)
+    sizes = _name_sizes(options, sets)
+    cells = open_cells(options, "labels", sizes=sizes, epochs=EPOCHS, probes=PROBES)
     found = {name: _measure_set(options, cells, name, seeds) for name in sets}
     _draw(found, name_result(options, "labels", ".png"))
-    write_part(options, "labels", _write_lines(found), _answer(found))
+    rates = {name: cells.measured.get(f"{name}, P@1 by rate", {}) for name in sets}
+    write_part(options, "labels", _write_lines(found, rates), _answer(found))
 
 
 def _name_sizes(options: Options, sets: tuple[str, ...]) -> dict[str, Any]:
@@ -113,6 +128,9 @@ def _measure_set(
         paper = {"recipe": "paper-labels", "ranker": False, **EPOCHS, **scaled}
         if options.smoke:
             paper |= {"epochs": 2, "repartition_every": 1}
+        if most is not None and not options.smoke:
+            rates = cells.measure(f"{name}, P@1 by rate", lambda: _try_rates(train, paper))
+            paper["learning_rate"] = float(max(rates, key=rates.get))
         default = {"buckets": 16, "hidden": 16, "epochs": 2} if options.smoke else {}
         for seed in seeds:
             keep(
@@ -158,6 +176,24 @@ def _prepare(options: Options, name: str, most: int | None) -> Iterator[tuple[Pa
         yield paths
 
 
+def _try_rates(train: Path, paper: dict[str, Any]) -> dict[str, float]:
+    """Return the P@1 of the paper's recipe on held-out training rows for each learning rate."""
+    features, wanted = read_rows(train)
+    order = np.random.default_rng(1).permutation(features.shape[0])
+    held, rest = np.split(order, [int(HELD * len(order))])
+    way = PROBES["IRLI, m = 10"]
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = Path(folder) / "rest.txt", Path(folder) / "held.txt"
+        for path, rows in zip(paths, (rest, held), strict=True):
+            write_rows(path, features[rows], wanted[rows])
+        for rate in RATES:
+            recipe = {**paper, "repetitions": FEW, "learning_rate": rate, "seed": 0}
+            [run] = run_ours(*paths, THREADS, recipe, [way])
+            found[str(rate)] = precision(np.asarray(run["predictions"]), wanted[held], 1)
+    return found
+
+
 def _run_irli(
     train: Path, test: Path, recipe: dict[str, Any], ways: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -197,11 +233,14 @@ def _score(run: dict[str, Any], truth: Any) -> Figures:
 # --- reporting -----------------------------------------------------------------------------------
 
 
-def _write_lines(found: dict[str, dict[str, list[Figures]]]) -> list[str]:
+def _write_lines(
+    found: dict[str, dict[str, list[Figures]]], rates: dict[str, dict[str, float]]
+) -> list[str]:
     lines = [
         "P@k is hits / k. In brackets, hits / min(k, labels of the row): what the authors' code "
-        "computes for k = 3 and 5. Means over seeds with 95 % intervals; libraries of others run "
-        "once. Milliseconds are CPU time of a row.",
+        "computes for k = 3 and 5. IRLI sorts labels by the sum of their buckets' scores, as in "
+        "the paper's figure 2; votes alone leave many ties. Means over seeds with 95 % intervals; "
+        "libraries of others run once. Milliseconds are CPU time of a row.",
         "",
     ]
     head = ["method", "P@1", "P@3", "P@5", "ms, all rows at once", "ms, one by one", "training s"]
@@ -220,6 +259,15 @@ def _write_lines(found: dict[str, dict[str, list[Figures]]]) -> list[str]:
             ]
             rows.append([method, *shown, *times])
         lines += [f"**{name}**", "", *format_table(head, rows), ""]
+        if rates[name]:
+            told = ", ".join(
+                f"{100 * p:.1f} at a rate of {rate}" for rate, p in rates[name].items()
+            )
+            lines += [
+                f"P@1 of IRLI with {FEW} repetitions on held-out training rows: {told}. The better "
+                "rate was taken.",
+                "",
+            ]
     lines += [
         "As the paper prints them, not measured here. Those of IRLI for k = 3 and 5 are by "
         "hits / min(k, labels); all others are by hits / k. For DSSM, which the paper cites, it "
@@ -237,7 +285,7 @@ def _write_lines(found: dict[str, dict[str, list[Figures]]]) -> list[str]:
     return lines + format_table(head, rows)
 
 
-COMMAND = "python benchmarks/paper.py labels"
+COMMAND = "benchmarks/paper.py labels"
 
 
 def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
@@ -249,6 +297,7 @@ def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
     if all(set(methods) & set(PEERS.values()) for methods in found.values()):
         for method in ("IRLI, m = 10", DEFAULT):
             claims.append(_compare_precision(found, method))
+        claims.append(_compare_definitions(found, "IRLI, m = 10"))
     gains = {  # of the same indexes, so seed by seed
         name: [
             ten["P@5"] - five["P@5"]
@@ -269,7 +318,11 @@ def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
 
 
 def _compare_speed(found: dict[str, dict[str, list[Figures]]], method: str) -> Claim:
-    """Return the answer to "5 x faster inference than Parabel" for one method."""
+    """Return the answer to "5 x faster inference than Parabel" for one method.
+
+    It holds if both ways of asking are 5 x faster on every set, and in part if one of them is
+    faster on every set.
+    """
     told, fast, faster = [], [], []
     for name, methods in found.items():
         ratios = [
@@ -283,7 +336,7 @@ def _compare_speed(found: dict[str, dict[str, list[Figures]]], method: str) -> C
         f"5 x faster inference than Parabel ({method})",
         "2.94 ms for .47 on Wiki-500K, 2.85 for .76 on Amazon-670K",
         "; ".join(told),
-        "holds" if all(fast) else "holds in part" if any(faster) else "does not hold here",
+        choose_verdict(all(fast), all(faster)),
         COMMAND,
     )
 
@@ -301,6 +354,28 @@ def _compare_precision(found: dict[str, dict[str, list[Figures]]], method: str) 
     return Claim(
         f"More precise than the best baseline ({method})",
         "P@1 60.77 for SLICE's 59.89 on Wiki-500K, 35.56 for 37.77 on Amazon-670K",
+        "; ".join(told),
+        _judge(better),
+        COMMAND,
+    )
+
+
+def _compare_definitions(found: dict[str, dict[str, list[Figures]]], method: str) -> Claim:
+    """Return the answer to "P@5 far above the best baseline's", by one definition for both."""
+    told, better = [], []
+    for name, methods in found.items():
+        others = {key: runs for key, runs in methods.items() if key in PEERS.values()}
+        best = max(others, key=lambda key: _mean(others[key], "P@5"))
+        ours, theirs = methods[method], _mean(others[best], "P@5")
+        told.append(
+            f"{name}: {format_interval([run['P@5'] for run in ours], 1)}, {best} {theirs:.1f}; "
+            f"by hits / min(5, labels) ours would read {_mean(ours, 'of possible@5'):.1f}"
+        )
+        better.append(_lowest([run["P@5"] for run in ours]) > theirs)
+    return Claim(
+        f"P@5 above the best baseline's ({method})",
+        "43.49 for SLICE's 30.12 on Wiki-500K, 31.02 for 30.7 on Amazon-670K; ours by "
+        "hits / min(5, labels), SLICE's by hits / 5",
         "; ".join(told),
         _judge(better),
         COMMAND,

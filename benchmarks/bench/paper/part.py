@@ -8,6 +8,7 @@ paper that it answers. `report` collects them all into docs/paper.md.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,19 +65,28 @@ class Cells:
     def __init__(self, path: Path, settings: dict[str, Any] | None = None) -> None:
         self.path, self.settings = path, json.loads(json.dumps(settings or {}))
         self.measured: dict[str, Any] = {}
+        self.seconds: dict[str, float] = {}  # processor time of each
         if path.exists():
             kept = json.loads(path.read_text())
             if kept["settings"] == self.settings:  # those of other settings mean something else
-                self.measured = kept["cells"]
+                self.measured, self.seconds = kept["cells"], kept.get("cpu_seconds", {})
 
     def measure(self, name: str, call: Callable[[], Any]) -> Any:
         """Return what was measured under this name, or measure it now and keep it."""
         if name not in self.measured:
             say(f"measure {name} ...")
+            before = _count_seconds()
             found = json.loads(json.dumps(call(), default=float))
             self.measured[name] = found
-            write_json(self.path, {"settings": self.settings, "cells": self.measured})
+            self.seconds[name] = round(_count_seconds() - before, 1)
+            kept = {"settings": self.settings, "cells": self.measured, "cpu_seconds": self.seconds}
+            write_json(self.path, kept)
         return self.measured[name]
+
+
+def _count_seconds() -> float:
+    """Return the processor time of this process and of those that it waited for."""
+    return sum(os.times()[:4])
 
 
 def open_cells(options: Options, name: str, **settings: Any) -> Cells:
