@@ -21,8 +21,8 @@ from irli.learning.options import LearnOptions
 
 log = get_logger(__name__)
 
-_ROWS = 10_000  # rows of a trial, at most
-_EPOCHS = 4  # epochs of a trial, at most
+_ROWS = 5_000  # rows of a trial, at most
+_EPOCHS = 2  # epochs of a trial, at most
 _TIE = 0.005  # precision within which rows stay as they are
 
 
