@@ -26,7 +26,8 @@ bool are_counts(const std::vector<double>& values) {
 SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_votes,
                      int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
                      const std::vector<double>& thresholds, const std::vector<double>& centroids,
-                     double start, double exact_from, double unsure, double far, int64_t more) {
+                     double start, double exact_from, double unsure, double far, int64_t wide,
+                     int64_t spent, int64_t picked) {
   const bool codes = score == kCodes;
   const int64_t levels = static_cast<int64_t>(thresholds.size());
   if (k < 1 || probes < 0 || min_votes < 0 || candidates < 0 || score < 0 || score > kCodes ||
@@ -34,7 +35,8 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
       !(by_score >= 0 && by_score < 1e30) || levels > kLevels ||
       (levels && centroids.size() != thresholds.size()) || centroids.size() > kLevels ||
       !are_counts(centroids) ||
-      !(start >= 0) || more < 0)
+      !(start >= 0) || wide < 0 || spent < 0 || picked < 0 || picked > kMostCandidates ||
+      (picked > 0 && (by_score > 0 || min_votes > 1)))
     throw std::invalid_argument("The parameters of a SearchPlan are out of range.");
   SearchPlan plan{};
   plan.k = k;
@@ -53,7 +55,9 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
   plan.exact_from = exact_from;
   plan.unsure = unsure;
   plan.far = far;
-  plan.more = more;
+  plan.wide = wide;
+  plan.spent = spent;
+  plan.picked = picked;
   return plan;
 }
 
@@ -147,6 +151,9 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
     layout.centroids.centre = mean.get<float>("centre", {d});
     layout.centroids.columns = mean.get<float>("columns", {d, B});
     layout.centroids.bias = mean.get<float>("bias", {B});
+    layout.centroids.spread = mean.get<float>("spread", {B});
+    layout.centroids.base = mean.get<float>("base", {B});
+    layout.centroids.reach = mean.get<float>("reach", {B});
   }
   hold(mean);
   check_layout(layout, Fields(object).shape("items")[0], Fields(codes_object).shape("blocks")[0]);
@@ -163,9 +170,9 @@ class VectorSearcher {
   explicit VectorSearcher(nb::handle layout) : layout_(read_layout(layout, held_)) {}
 
   // Search the rows from `first` to `last`. Return the row that was reached: after a tenth of a
-  // second this goes back to Python, where an interrupt can be seen. `counts` gets the buckets
-  // probed, the entries read, the candidates, and whether all items were compared and whether the
-  // query was strange. A single row may be `routed` (R, B) before: see `route_part`.
+  // second this goes back to Python, where an interrupt can be seen. `work` gets the columns that
+  // `WORK` names in `irli.vectors.searcher`. A single row may be `routed` (R, B) before: see
+  // `route_part`.
   int64_t search(const Queries& queries, const SearchPlan& plan, const Allowed& allowed,
                  const Rows& rows_allowed, const Ids& ids, int64_t form, int64_t first,
                  int64_t last, const Array<float, nb::ndim<2>>& distances,
@@ -200,8 +207,9 @@ class VectorSearcher {
       scratch.routed = nullptr;
       if (!finite) throw std::invalid_argument("The queries must be finite.");
       for (int64_t i = 0; work && i < count; ++i) {
-        const int64_t row[kWork] = {counts[i].probed, counts[i].read, counts[i].chosen,
-                                    counts[i].exact, counts[i].strange};
+        const Counts& each = counts[i];
+        const int64_t row[kWork] = {each.probed,  each.read,  each.chosen, each.exact,
+                                    each.strange, each.coded, each.picked, each.plain};
         std::copy(row, row + kWork, work->data() + (first + i) * kWork);
       }
       first += count;
@@ -292,7 +300,7 @@ class VectorSearcher {
         logits.assign(scratch.logits, scratch.logits + layout_.repetitions * layout_.buckets);
       probed.assign(scratch.probed, scratch.probed + counts.probed);
       candidates.assign(scratch.touched, scratch.touched + scratch.counts.last);
-      if (plan.score == kCodes) kernels_.count_votes(layout_, filter, scratch);
+      if (counts.coded > 0 || counts.strange) kernels_.count_votes(layout_, filter, scratch);
       for (size_t t = 0; t < items.size(); ++t)
         votes[t] = items[t] < 0 || counts.exact ? 0 : scratch.votes[items[t]];
     }
@@ -315,11 +323,11 @@ class VectorSearcher {
 
  private:
   void check_plan(const SearchPlan& plan) const {
-    if (plan.score == kCodes && layout_.codes.pieces == 0)
+    if ((plan.score == kCodes || plan.picked > 0) && layout_.codes.pieces == 0)
       throw std::invalid_argument("The plan scores by codes, and the index has none.");
   }
 
-  static constexpr int64_t kWork = 5;  // columns of `work`
+  static constexpr int64_t kWork = 8;  // columns of `work`
 
   // A filter is a mask (N), or the allowed rows (m) if all of them are compared. Both are read from
   // Python, so the rows are checked.
@@ -365,11 +373,12 @@ void bind_search(nb::module_& m) {
           [](SearchPlan* plan, int64_t k, int64_t probes, double threshold, int64_t min_votes,
              int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
              const std::vector<double>& thresholds, const std::vector<double>& centroids,
-             double start, double exact_from, double unsure, double far, int64_t more) {
+             double start, double exact_from, double unsure, double far, int64_t wide,
+             int64_t spent, int64_t picked) {
             new (plan)
                 SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, by_score, exact, fill,
                                      thresholds, centroids, start, exact_from, unsure,
-                                     far, more));
+                                     far, wide, spent, picked));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("threshold"),
           nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"),
@@ -377,7 +386,7 @@ void bind_search(nb::module_& m) {
           nb::arg("centroids") = std::vector<double>(),
           nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("unsure") = 0.0,
           nb::arg("far") = HUGE_VAL,
-          nb::arg("more") = 0)
+          nb::arg("wide") = 0, nb::arg("spent") = 0, nb::arg("picked") = 0)
       .def_ro("k", &SearchPlan::k)
       .def_ro("probes", &SearchPlan::probes)
       .def_ro("threshold", &SearchPlan::threshold)
@@ -386,7 +395,9 @@ void bind_search(nb::module_& m) {
       .def_ro("exact", &SearchPlan::exact)
       .def_ro("unsure", &SearchPlan::unsure)
       .def_ro("far", &SearchPlan::far)
-      .def_ro("more", &SearchPlan::more)
+      .def_ro("wide", &SearchPlan::wide)
+      .def_ro("spent", &SearchPlan::spent)
+      .def_ro("picked", &SearchPlan::picked)
       .def_prop_ro("score", [](const SearchPlan& plan) { return static_cast<int64_t>(plan.score); });
 
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };

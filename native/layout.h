@@ -61,12 +61,15 @@ struct Int8Vectors {
   bool present;
 };
 
-// The mean distance from a query to the items of each bucket of the first repetition, for queries
-// that the routers do not know.
+// How near the items of each bucket of the first repetition are to a query, for queries that the
+// routers do not know.
 struct Centroids {
   const float* centre;   // (d): subtracted from the query
   const float* columns;  // (d, B): the mean of each bucket, less the centre
   const float* bias;     // (B): minus half the mean squared length for l2, or 0
+  const float* spread;   // (B): the deviation of its items from the mean, along one axis
+  const float* base;     // (B): a query is far from a bucket beyond base + far * reach
+  const float* reach;    // (B): how far apart its items are
   const int8_t* bytes;   // (B / 64, d / 4, 64, 4): the columns with 8 bits, or null
   const float* step;     // (B)
   const int32_t* zero;   // (B)
@@ -127,11 +130,14 @@ struct SearchPlan {
   double centroids[kLevels];  // buckets probed besides: those with the nearest centroids
   double start, exact_from;
   // A query is strange to the routers if its probed buckets have less than the probability `unsure`
-  // together, or if its nearest item is farther than `far`. It probes `more` buckets besides, those
-  // with the nearest items on average. For inner products, `far` is for a query of length 1.
+  // together, or if its nearest item is more than `far` times as far as those of its best bucket are
+  // from each other. It probes `wide` buckets in all, more than the routers chose: those that hold
+  // the nearest items, as far as centroids can tell. If that is all buckets, all items are compared.
+  // If it was first answered like the others, it probes `spent` buckets fewer.
   double unsure;       // 0: none
   double far;          // infinite: none
-  int64_t more;
+  int64_t wide, spent;
+  int64_t picked;      // candidates that codes choose for it, or 0 to choose them as for others
 };
 
 enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
@@ -142,6 +148,9 @@ struct Counts {
   int64_t probed, found, read, chosen;
   int64_t last;  // candidates of the last scan; a strange query has two
   int64_t passed, permitted;
+  int64_t coded;   // entries that were read as codes
+  int64_t picked;  // candidates that codes chose
+  int64_t plain;   // candidates of a scan without codes
   double sure;  // the probability of the probed buckets, averaged over the repetitions
   double level;
   bool exact, strange;
@@ -178,6 +187,7 @@ struct Scratch {
   float* near;              // (B): how near the items of each bucket are on average
   float* left;              // (B): the same, of the buckets that are not probed yet
   bool near_known;          // for this query
+  bool table_known;
   uint64_t* keys;           // (room): the value and the item of each possible candidate
   int64_t room;
   int64_t dim_bytes, width_floats, width_bytes, rotated_floats, columns_floats, sum_columns;

@@ -226,7 +226,23 @@ inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t
   return count;
 }
 
-// Find how near the items of each bucket are to the query on average.
+// Add some deviations to the mean nearness of each bucket's items: those of the items along the
+// query's direction. A bucket of scattered items may have some near the query though its mean is far.
+inline void add_spread(const VectorLayout& layout, Scratch& scratch) {
+  constexpr float kNearest = 1.5f;  // deviations
+  const Centroids& centroids = layout.centroids;
+  const float length = dot(scratch.centred, scratch.centred, layout.dim);
+  const float dim = static_cast<float>(layout.dim);
+  for (int64_t b = 0; b < layout.buckets; ++b) {
+    const float spread = centroids.spread[b];
+    const float squared =
+        layout.metric == kL2 ? length - 2 * scratch.near[b] - dim * spread * spread : length;
+    const float more = kNearest * spread * sqrtf(squared > 0 ? squared : 0);
+    scratch.near[b] += more > 0 && more < INFINITY ? more : 0;  // an empty bucket stays far
+  }
+}
+
+// Find how near the nearest items of each bucket are to the query, as far as centroids can tell.
 inline void score_centroids(const VectorLayout& layout, const float* query, Scratch& scratch) {
   const Centroids& centroids = layout.centroids;
   const int64_t dim = layout.dim, buckets = layout.buckets;
@@ -235,7 +251,7 @@ inline void score_centroids(const VectorLayout& layout, const float* query, Scra
   if (!centroids.bytes) {
     multiply_rows(scratch.centred, 1, dim, centroids.columns, dim, buckets, centroids.bias,
                   scratch.near, buckets);
-    return;
+    return add_spread(layout, scratch);
   }
   const float step = round_to_bytes(scratch.centred, dim, kZero, kZero - 1, scratch.query);
   multiply_bytes(scratch.query, 1, scratch.dim_bytes, centroids.bytes,
@@ -245,10 +261,11 @@ inline void score_centroids(const VectorLayout& layout, const float* query, Scra
     scratch.near[b] = step * centroids.step[b] *
                           static_cast<float>(scratch.sums[b] - centroids.zero[b]) +
                       centroids.bias[b];
+  add_spread(layout, scratch);
 }
 
-// Probe `more` buckets besides the first `probed` ones: those whose items are nearest to the query on
-// average. Return how many are probed now.
+// Probe `more` buckets besides the first `probed` ones: those that centroids say hold the nearest
+// items. Return how many are probed now.
 inline int64_t probe_nearest(const VectorLayout& layout, const SearchPlan& plan, const float* query,
                              int64_t more, int64_t probed, Scratch& scratch) {
   const int64_t buckets = layout.buckets;
@@ -287,14 +304,14 @@ inline uint8_t next_query(const VectorLayout& layout, Scratch& scratch) {
   return ++scratch.clock;
 }
 
-// Collect the items of the probed buckets with their votes and scores. `filter` is null if all items
-// are allowed.
-inline void gather(const VectorLayout& layout, const Filter* filter, int64_t probed,
+// Collect the items of the probed buckets from number `first` on with their votes and scores.
+// `filter` is null if all items are allowed.
+inline void gather(const VectorLayout& layout, const Filter* filter, int64_t first, int64_t probed,
                    Scratch& scratch) {
   const uint8_t now = next_query(layout, scratch);
   const uint8_t* allowed = filter ? filter->mask : nullptr;
   int64_t found = 0, read = 0, permitted = 0;
-  for (int64_t c = 0; c < probed; ++c) {
+  for (int64_t c = first; c < probed; ++c) {
     const int64_t* ends = layout.offsets + place_of(layout, scratch.probed[c]);
     const float value = scratch.values[c];
     read += ends[1] - ends[0];
@@ -341,6 +358,7 @@ inline void fill_table(const VectorLayout& layout, const float* query, int64_t r
                        Scratch& scratch) {
   const Codes& codes = layout.codes;
   const float* at = scratch.coordinates;
+  scratch.table_known = true;
   if (layout.projection.columns) {
     at = scratch.projected + row * scratch.columns_floats + layout.repetitions * layout.width;
   } else {
@@ -377,13 +395,14 @@ inline int64_t keep_largest(uint64_t* keys, int64_t count, int64_t wanted, uint6
   return kept;
 }
 
-// Write the items with the largest sums of codes in the probed buckets to `touched`, each once.
+// Write the items with the largest sums of codes in the probed buckets from number `first` on to
+// `touched`, each once.
 //
 // A histogram of the sums gives the sum that the C best items so far reach. Most blocks have no
 // larger sum and are done with one comparison. Ties go to the larger item number, whatever the
 // order of the buckets.
-inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filter, int64_t probed,
-                 Scratch& scratch) {
+inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filter, int64_t first,
+                 int64_t probed, Scratch& scratch) {
   const Codes& codes = layout.codes;
   const int64_t rows = codes.pieces / 2, size = rows * kLanes;
   const uint8_t* allowed = filter ? filter->mask : nullptr;
@@ -394,7 +413,7 @@ inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filte
   int64_t count = 0, read = 0, above = 0, low = 0;  // `above` keys are in the bins from `low` up
   uint16_t cut = 0;
   uint16_t sums[kLanes];
-  for (int64_t c = 0; c < probed; ++c) {
+  for (int64_t c = first; c < probed; ++c) {
     const int64_t place = place_of(layout, scratch.probed[c]);
     const int64_t* blocks = codes.offsets + place;
     int64_t entry = layout.offsets[place];
@@ -437,21 +456,37 @@ inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filte
   scratch.counts.permitted = permitted;
 }
 
-// How many candidates a query has. A strange one has twice as many, as far as codes can choose them.
-inline int64_t wanted_for(const SearchPlan& plan, bool strange) {
-  if (!strange) return plan.candidates;
-  return larger_of(plan.candidates, smaller_of(2 * plan.candidates, kMostCandidates));
+// How candidates are chosen, and how many. Codes read many entries for little, so that a strange
+// query has them choose even where the others are compared with all items found.
+struct Choice {
+  bool by_codes;
+  int64_t wanted;
+};
+
+inline Choice choose_by(const SearchPlan& plan, bool strange) {
+  if (strange && plan.picked > 0) return {true, plan.picked};
+  return {plan.score == kCodes, plan.candidates};
 }
 
-// Collect the items of the first `probed` buckets in `touched`, by codes or by votes and score.
-inline void collect(const VectorLayout& layout, const SearchPlan& plan, int64_t wanted,
-                    const Filter* filter, int64_t probed, Scratch& scratch) {
-  if (plan.score == kCodes) {
-    scan(layout, wanted, filter, probed, scratch);
+// Whether the probed buckets have little probability together.
+inline bool is_unsure(const VectorLayout& layout, const SearchPlan& plan, const Counts& counts) {
+  return layout.centroids.present && counts.sure < plan.unsure;
+}
+
+// Collect the items of the probed buckets from number `first` on in `touched`, by codes or by votes
+// and score.
+inline void collect(const VectorLayout& layout, const Choice& choice, const Filter* filter,
+                    const float* query, int64_t row, int64_t first, int64_t probed,
+                    Scratch& scratch) {
+  Counts& counts = scratch.counts;
+  if (choice.by_codes) {
+    if (!scratch.table_known) fill_table(layout, query, row, scratch);
+    scan(layout, choice.wanted, filter, first, probed, scratch);
   } else {
-    gather(layout, filter, probed, scratch);
+    gather(layout, filter, first, probed, scratch);
   }
-  scratch.counts.probed = probed;
+  counts.probed = probed;
+  counts.coded = choice.by_codes ? counts.read : 0;
 }
 
 // List all allowed items in `touched`.
@@ -466,16 +501,24 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
       scratch.touched[t] = filter ? filter->rows[t] : static_cast<int32_t>(t);
   }
   scratch.counts.found = scratch.counts.read = count;
-  scratch.counts.probed = 0;
+  scratch.counts.probed = scratch.counts.coded = 0;
   scratch.counts.exact = true;
-  scratch.counts.strange = false;
 }
 
-// Whether a strange query is compared with all allowed items. It finds few of them near, and has to
-// widen far.
-inline bool is_worth_all(const SearchPlan& plan, const Filter* filter, double level) {
+// Whether a strange query is compared with all allowed items. With a filter, it finds few of them
+// near, and has to widen far.
+inline bool is_worth_all(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
+                         double level) {
   constexpr double kFar = 2;  // levels
-  return filter && level + kFar >= plan.exact_from;
+  if (filter) return level + kFar >= plan.exact_from;
+  return plan.wide >= layout.repetitions * layout.buckets;
+}
+
+// How many buckets a strange query probes besides the `probed` ones, if an earlier scan was worth
+// `spent` others. A filter widens it, too.
+inline int64_t count_more(const SearchPlan& plan, const Filter* filter, int64_t probed,
+                          int64_t spent) {
+  return larger_of(int64_t{0}, plan.wide - spent - (filter ? 0 : probed));
 }
 
 // The level that the last scan turned out to need: of 2^level near items, one is allowed.
@@ -504,17 +547,21 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
   int64_t missing = 0;  // buckets to probe besides, because too few items were found
   while (true) {
     int64_t probed = probe(layout, plan, row, level, scratch);
-    counts.strange = layout.centroids.present && counts.sure < plan.unsure;
-    const int64_t more =
-        centroids_at(layout, plan, level) + missing + (counts.strange ? plan.more : 0);
-    if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
-    collect(layout, plan, wanted_for(plan, counts.strange), filter, probed, scratch);
     counts.level = level;
+    counts.strange = false;
+    if (is_unsure(layout, plan, counts)) {
+      counts.strange = is_worth_all(layout, plan, filter, level);
+      if (counts.strange) return list_all(layout, filter, scratch);
+      counts.strange = choose_by(plan, true).by_codes == choose_by(plan, false).by_codes;
+    }
+    int64_t more = centroids_at(layout, plan, level) + missing;
+    if (counts.strange) more += count_more(plan, filter, probed, 0);
+    if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
+    collect(layout, choose_by(plan, counts.strange), filter, query, row, 0, probed, scratch);
     if (probed == all || missing >= layout.buckets || !plan.fill) return;
     const double seen = filter && plan.levels ? needed_level(counts) : 0;
     const double needed = seen > 0 ? seen + kSpare + kShift * larger_of(0.0, seen - plan.start) : 0;
     const bool enough = counts.found >= plan.k;
-    if (counts.strange && is_worth_all(plan, filter, level)) return list_all(layout, filter, scratch);
     if (enough && needed <= level + kEnough) return;
     if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
     if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
@@ -529,15 +576,28 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
 
 // --- strange queries ----------------------------------------------------------------------------
 
-// Whether even the nearest item that was found is farther than any that ordinary queries find. Then
-// the routers do not know where such a query belongs, sure as they may be.
+// Whether a query that was answered like the others is strange: the routers were not sure of it, or
+// even the nearest item that was found is farther than those of ordinary queries are, beside the
+// distances within its best bucket. Then the routers do not know where it belongs, sure as they are.
 inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const float* query,
-                       float nearest, const Counts& counts) {
-  if (!(plan.far < INFINITY) || !layout.centroids.present || counts.exact || counts.strange ||
+                       int64_t row, float nearest, const Scratch& scratch) {
+  const Counts& counts = scratch.counts;
+  if (!layout.centroids.present || counts.exact || counts.strange ||
       counts.probed == layout.repetitions * layout.buckets)
     return false;
+  if (is_unsure(layout, plan, counts)) return true;
+  if (!(plan.far < INFINITY)) return false;
+  const float* logits = scratch.logits + row * layout.repetitions * layout.buckets;
+  int64_t best = -1;
+  for (int64_t c = 0; c < counts.probed; ++c) {
+    const int64_t bucket = scratch.probed[c];
+    if (bucket < layout.buckets && (best < 0 || logits[bucket] > logits[best])) best = bucket;
+  }
+  if (best < 0) return false;
   const double length = layout.metric == kL2 ? 1 : sqrt(static_cast<double>(dot(query, query, layout.dim)));
-  return static_cast<double>(nearest) > plan.far * length;
+  const double reach = static_cast<double>(layout.centroids.reach[best]);
+  return static_cast<double>(nearest) >
+         length * (static_cast<double>(layout.centroids.base[best]) + plan.far * reach);
 }
 
 // --- select -------------------------------------------------------------------------------------
@@ -584,12 +644,12 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
   return kept;
 }
 
-// Move the candidates to the front of `touched`, at most `wanted`, or all of them if it is 0. Return
-// how many they are.
-inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, int64_t wanted,
+// Move the candidates to the front of `touched`, at most as many as wanted, or all of them if that is
+// 0. Return how many they are.
+inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const Choice& choice,
                       const float* query, int64_t found, Scratch& scratch) {
   // A scan of codes has already chosen the candidates.
-  if (plan.score == kCodes) return prefilter(layout, query, found, plan.k, scratch);
+  if (choice.by_codes) return prefilter(layout, query, found, plan.k, scratch);
   if (scratch.counts.exact) return found;
   int64_t kept = found;
   if (plan.min_votes > 1) {
@@ -600,8 +660,8 @@ inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, int64_
       kept += scratch.votes[item] >= plan.min_votes;
     }
   }
-  if (wanted == 0) return kept;
-  return keep_best(scratch.touched, kept, wanted, scratch.scores, scratch.order);
+  if (choice.wanted == 0) return kept;
+  return keep_best(scratch.touched, kept, choice.wanted, scratch.scores, scratch.order);
 }
 
 // --- rerank -------------------------------------------------------------------------------------
@@ -773,7 +833,12 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
       keys[t] = make_key(-compute_distance(layout, scratch.compared + i * dim, item), item);
     }
     write_best(keys, kept, k, distances + i * k, items + i * k);
-    if (counts) counts[i] = {0, total, total, total, total, 0, 0, 1, 0, true, false};
+    if (counts) {
+      counts[i] = {};
+      counts[i].found = counts[i].read = counts[i].chosen = counts[i].last = total;
+      counts[i].sure = 1;
+      counts[i].exact = true;
+    }
   }
 }
 
@@ -788,6 +853,26 @@ inline void to_user(float* distances, int64_t* items, int64_t k, const int64_t* 
 
 // --- all stages ---------------------------------------------------------------------------------
 
+// Add the items that an earlier scan found to the candidates. Return how many they are now.
+inline int64_t add_found(const VectorLayout& layout, const int64_t* items, int64_t k,
+                         int64_t chosen, Scratch& scratch) {
+  const uint8_t now = next_query(layout, scratch);
+  for (int64_t t = 0; t < chosen; ++t) scratch.stamp[scratch.touched[t]] = now;
+  for (int64_t t = 0; t < k && items[t] >= 0; ++t)
+    if (scratch.stamp[items[t]] != now) scratch.touched[chosen++] = static_cast<int32_t>(items[t]);
+  return chosen;
+}
+
+// Select the candidates of the last scan, and count how many they are.
+inline void select_and_count(const VectorLayout& layout, const SearchPlan& plan,
+                             const Choice& choice, const float* query, Scratch& scratch) {
+  Counts& counts = scratch.counts;
+  const bool routed = !counts.exact;
+  counts.picked = routed && choice.by_codes ? counts.found : 0;
+  counts.chosen = counts.last = select(layout, plan, choice, query, counts.found, scratch);
+  counts.plain = routed && !choice.by_codes ? counts.chosen : 0;
+}
+
 // Run the stages from `first` to `last` for query `row` of a routed block. This is the one
 // description of a search.
 inline void run_stages(Stage first, Stage last, const VectorLayout& layout, const SearchPlan& plan,
@@ -795,35 +880,40 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
                        float* distances, int64_t* items) {
   Counts& counts = scratch.counts;
   if (first <= kScan && kScan <= last) {
-    scratch.near_known = false;
+    scratch.near_known = scratch.table_known = false;
     if (plan.exact) {
       counts = {};
       list_all(layout, filter, scratch);
     } else {
-      if (plan.score == kCodes) fill_table(layout, query, row, scratch);
       probe_and_scan(layout, plan, filter, query, row, scratch);
     }
   }
   if (first <= kSelect && kSelect <= last)
-    counts.chosen = select(layout, plan, wanted_for(plan, counts.strange), query, counts.found, scratch);
-  counts.last = counts.chosen;
+    select_and_count(layout, plan, choose_by(plan, counts.strange), query, scratch);
   if (first <= kRerank && kRerank <= last) {
     rerank(layout, plan, query, counts.chosen, scratch, distances, items);
-    if (!is_strange(layout, plan, query, distances[0], counts)) return;
-    const int64_t read = counts.read, chosen = counts.chosen;
-    const int64_t wanted = wanted_for(plan, true);
-    if (is_worth_all(plan, filter, counts.level)) {
+    if (!is_strange(layout, plan, query, row, distances[0], scratch)) return;
+    const Counts before = counts;
+    const Choice choice = choose_by(plan, true);
+    if (is_worth_all(layout, plan, filter, counts.level)) {
       list_all(layout, filter, scratch);
+      select_and_count(layout, plan, choice, query, scratch);
     } else {
-      const int64_t probed = probe_nearest(layout, plan, query, plan.more, counts.probed, scratch);
-      collect(layout, plan, wanted, filter, probed, scratch);
+      const int64_t more = count_more(plan, filter, before.probed, plan.spent);
+      const int64_t probed = probe_nearest(layout, plan, query, more, before.probed, scratch);
+      // Votes and scores come from all buckets.
+      const bool again = plan.min_votes > 1 || plan.by_score > 0;
+      collect(layout, choice, filter, query, row, again ? 0 : before.probed, probed, scratch);
+      select_and_count(layout, plan, choice, query, scratch);
+      counts.chosen = counts.last = add_found(layout, items, plan.k, counts.chosen, scratch);
     }
-    counts.chosen = select(layout, plan, wanted, query, counts.found, scratch);
-    counts.last = counts.chosen;
     rerank(layout, plan, query, counts.chosen, scratch, distances, items);
-    counts.read += read;
-    counts.chosen += chosen;
     counts.strange = true;
+    counts.read += before.read;
+    counts.coded += before.coded;
+    counts.chosen += before.chosen;
+    counts.picked += before.picked;
+    counts.plain += before.plain;
   }
 }
 
@@ -868,6 +958,6 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
 [[maybe_unused]] void count_votes(const VectorLayout& layout, const Filter* filter,
                                   Scratch& scratch) {
   const Counts counts = scratch.counts;
-  gather(layout, filter, counts.probed, scratch);
+  gather(layout, filter, 0, counts.probed, scratch);
   scratch.counts = counts;
 }

@@ -290,7 +290,7 @@ def forge_value(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
     elif way == 1 and isinstance(part, list):
         part.append(value)
     elif way == 1:
-        part["more"] = value
+        part["wide"] = value
     elif way == 2 and type(part[path[-1]]) in (int, float):
         part[path[-1]] += float(rng.normal()) if rng.random() < 0.3 else int(rng.integers(-3, 4))
     else:

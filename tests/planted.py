@@ -159,7 +159,7 @@ def assemble_layout(
         rounded = round_items(vectors, metric == L2, np.random.default_rng(1))
     means = NO_CENTROIDS
     if centroids:
-        means = find_centroids(vectors, metric == L2, offsets[0], items)
+        means = find_centroids(vectors, "l2" if metric == L2 else "ip", offsets[0], items)
     layout = VectorLayout(
         **pack(routers),
         projection=no_projection(),

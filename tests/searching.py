@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     distances: NDArray[np.float32]
     items: NDArray[np.int64]
     finite: bool
-    work: NDArray[np.int64] | None = None  # (n, 5): probed, read, chosen, exact, strange
+    work: NDArray[np.int64] | None = None  # (n, 8): see `WORK`
 
 
 def list_rows(allowed: Allowed) -> NDArray[np.int32] | None:
@@ -52,7 +52,7 @@ def search(
     """Search a batch (n, d), called again until its end is reached."""
     shape = len(queries), plan.k
     distances, items = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.int64)
-    work = np.empty((len(queries), 5), dtype=np.int64)
+    work = np.empty((len(queries), 8), dtype=np.int64)
     reached, count = 0, len(queries)
     rows = list_rows(allowed)
     while 0 <= reached < count:

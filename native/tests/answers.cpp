@@ -42,10 +42,14 @@ Truth compute_truth(const VectorLayout& layout, const float* query, int64_t item
   return truth;
 }
 
-// How many candidates a query may have. A strange one has twice as many, if there is room.
+// How many candidates a scan may have. For a strange query, codes may choose another number.
 int64_t count_wanted(const SearchPlan& plan, const Counts& counts) {
-  if (!counts.strange) return plan.candidates;
-  return std::max(plan.candidates, std::min(2 * plan.candidates, kMostCandidates));
+  return counts.strange && plan.picked ? plan.picked : plan.candidates;
+}
+
+// Whether 8-bit copies may drop candidates.
+bool is_rounded(const VectorLayout& layout, const SearchPlan& plan, const Counts& counts) {
+  return layout.int8.present && (plan.score == kCodes || (counts.strange && plan.picked));
 }
 
 bool is_allowed(const Question& question, int64_t item) {
@@ -94,14 +98,15 @@ void check_counts(const Question& question, const Counts& counts) {
   const int64_t total = question.filter ? question.filter->count : layout.items;
   const bool guarded = plan.far < INFINITY || plan.unsure > 0;
   if (plan.exact) CHECK(counts.exact && counts.read == total);
-  const bool few = question.filter && plan.exact_from < INFINITY;
+  const bool few = question.filter ? plan.exact_from < INFINITY
+                                   : plan.wide >= layout.repetitions * layout.buckets;
   if (counts.exact) {
     CHECK(counts.probed == 0);
-    const bool rounded = plan.score == kCodes && layout.int8.present;  // some are surely too far
+    const bool rounded = is_rounded(layout, plan, counts);  // some are surely too far
     CHECK(rounded ? counts.last <= total : counts.last == total);
-    // A strange query whose allowed items are few is compared with all of them.
-    CHECK(plan.exact || few);
-    CHECK(counts.strange ? few : rounded || counts.chosen == total);
+    // A strange query is compared with all items if they are few, or if its plan says so.
+    CHECK(plan.exact || (few && (question.filter || counts.strange)));
+    CHECK(counts.strange || rounded || counts.chosen == total);
   } else {
     CHECK(counts.probed >= 1 && counts.probed <= layout.repetitions * layout.buckets);
     CHECK(counts.last <= counts.chosen);
@@ -153,10 +158,14 @@ void check_answer(const Question& question, const float* query, bool wild, const
   // not to look further.
   const bool missing = (question.planted.damaged && layout.centroids.present) ||
                        (!plan.fill && !counts.exact);
+  if (counts.strange && !counts.exact) {  // it also keeps what an earlier scan found
+    CHECK(count <= std::min(plan.k, total));
+    return;
+  }
   CHECK(missing ? count <= std::min(most, total) : count == std::min(most, total));
   const bool all_probed = counts.probed == layout.repetitions * layout.buckets;
   const bool all_compared = plan.candidates == 0 || plan.candidates >= total;
-  const bool rounded = plan.score == kCodes && layout.int8.present;
+  const bool rounded = is_rounded(layout, plan, counts);
   if (rounded || (!counts.exact && (!all_probed || !all_compared || !by_distance))) return;
   std::vector<Truth> truths;
   for (const int64_t item : reachable) truths.push_back(compute_truth(layout, row.data(), item));
@@ -379,9 +388,9 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
       const std::set<int32_t> first = tally.probed;
       tally = count_entries(question, scratch);
       CHECK(std::includes(tally.probed.begin(), tally.probed.end(), first.begin(), first.end()));
-      CHECK(tally.probed.size() <= first.size() + static_cast<size_t>(plan.more));
+      CHECK(tally.probed.size() <= first.size() + static_cast<size_t>(plan.wide));
       chosen = {scratch.touched, scratch.touched + counts.last};
-      if (plan.score != kCodes)
+      if (plan.score != kCodes && !plan.picked)
         for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
     double before_it = -INFINITY;
@@ -394,7 +403,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
       before_it = rank;
     }
     if (!counts.exact) {
-      if (plan.score == kCodes) kernels->count_votes(layout, filter, scratch);
+      if (plan.score == kCodes || counts.strange) kernels->count_votes(layout, filter, scratch);
       for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);
     }
 

@@ -201,12 +201,18 @@ void make_router(Source& source, Planted& planted) {
     planted.mean_centre = Exact<float>(d);
     planted.mean_columns = Exact<float>(d * B);
     planted.mean_bias = Exact<float>(B);
+    planted.mean_spread = Exact<float>(B);
+    planted.mean_base = Exact<float>(B);
+    planted.mean_reach = Exact<float>(B);
     if (planted.shape.metric == kL2)
       for (float& value : planted.mean_centre) value = source.value();
     for (int64_t b = 0; b < B; ++b) {
       const int64_t begin = planted.offsets[b], end = planted.offsets[b + 1];
       const float count = static_cast<float>(std::max<int64_t>(1, end - begin));
       planted.mean_bias[b] = begin == end ? -INFINITY : 0;
+      planted.mean_spread[b] = std::fabs(source.value());
+      planted.mean_base[b] = source.coin() ? 0 : -1;
+      planted.mean_reach[b] = std::fabs(source.value());
       for (int64_t e = begin; e < end; ++e)
         for (int64_t j = 0; j < d; ++j) {
           const float value = planted.vectors[planted.items[e] * d + j] - planted.mean_centre[j];
@@ -219,6 +225,9 @@ void make_router(Source& source, Planted& planted) {
     centroids.centre = planted.mean_centre.data();
     centroids.columns = planted.mean_columns.data();
     centroids.bias = planted.mean_bias.data();
+    centroids.spread = planted.mean_spread.data();
+    centroids.base = planted.mean_base.data();
+    centroids.reach = planted.mean_reach.data();
     if (source.coin()) planted.rounded.emplace(planted.layout);
   }
   
@@ -320,10 +329,13 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   plan.start = static_cast<double>(source.between(0, 20)) / 4;
   plan.exact_from = source.coin() ? INFINITY : static_cast<double>(source.between(0, 100)) / 4;
   plan.far = source.coin() ? INFINITY : static_cast<double>(source.between(-8, 40)) / 8;
-  plan.more = source.one_of({0, 1, 3, shape.buckets, 1000});
+  plan.wide = source.one_of({0, 1, 3, shape.buckets, 1000});
+  plan.spent = source.one_of({0, 0, 1, 2});
   plan.unsure = source.coin() ? 0 : static_cast<double>(source.between(0, 10)) / 10;
   if (plan.score != kCodes && source.below(4) == 0)
     plan.by_score = static_cast<double>(source.one_of({1, 10, 1000000})) / 10;
+  if (shape.pieces && plan.by_score == 0 && plan.min_votes <= 1)
+    plan.picked = source.one_of({0, 1, 20, kMostCandidates});
   plan.fill = source.below(4) != 0;
   return plan;
 }

@@ -66,7 +66,7 @@ struct Planted {
   Exact<int64_t> code_offsets;
   Exact<int8_t> int8_bytes;
   Exact<float> int8_shift, int8_step, int8_lengths;
-  Exact<float> mean_centre, mean_columns, mean_bias;
+  Exact<float> mean_centre, mean_columns, mean_bias, mean_spread, mean_base, mean_reach;
   std::optional<RoundedCentroids> rounded;
 };
 Planted make_layout(Source& source, const Shape& shape);

@@ -33,7 +33,9 @@ class SearchPlan:
         exact_from: float = ...,
         unsure: float = ...,
         far: float = ...,
-        more: int = ...,
+        wide: int = ...,
+        spent: int = ...,
+        picked: int = ...,
     ) -> None: ...
     @property
     def k(self) -> int: ...
@@ -54,7 +56,11 @@ class SearchPlan:
     @property
     def far(self) -> float: ...
     @property
-    def more(self) -> int: ...
+    def wide(self) -> int: ...
+    @property
+    def spent(self) -> int: ...
+    @property
+    def picked(self) -> int: ...
 
 class Explained(TypedDict):
     items: NDArray[np.int64]

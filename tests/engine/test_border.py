@@ -96,7 +96,7 @@ def arguments() -> dict[str, Any]:
         "last": 9,
         "distances": np.empty((9, 5), dtype=np.float32),
         "items": np.empty((9, 5), dtype=np.int64),
-        "work": np.empty((9, 5), dtype=np.int64),
+        "work": np.empty((9, 8), dtype=np.int64),
     }
 
 
@@ -209,8 +209,9 @@ def test_answers_need_a_row_for_each_query() -> None:
     for name in ("distances", "items", "work"):
         good = arguments()
         for rows in (8, 10):
-            shape = rows, 5
-            with pytest.raises(ValueError, match=rf"'{name}' must have the shape \(9, 5\)"):
+            width = good[name].shape[1]
+            shape = rows, width
+            with pytest.raises(ValueError, match=rf"'{name}' must have the shape \(9, {width}\)"):
                 searcher.search(**{**good, name: np.empty(shape, dtype=good[name].dtype)})
 
 
@@ -298,7 +299,12 @@ def test_arrays_that_begin_anywhere_in_memory() -> None:
         {"centroids": [1e9]},
         {"start": -1.0},
         {"start": math.nan},
-        {"more": -1},
+        {"wide": -1},
+        {"spent": -1},
+        {"picked": -1},
+        {"picked": 16_385},
+        {"picked": 5, "min_votes": 2},
+        {"picked": 5, "by_score": 1.0},
     ],
     ids=str,
 )
@@ -307,7 +313,9 @@ def test_plans_out_of_range_are_refused(changes: dict[str, Any]) -> None:
         plan(**changes)
 
 
-@pytest.mark.parametrize("name", ["k", "probes", "min_votes", "candidates", "score", "more"])
+@pytest.mark.parametrize(
+    "name", ["k", "probes", "min_votes", "candidates", "score", "wide", "picked"]
+)
 @pytest.mark.parametrize("value", ["1", 1.5, None, 2**64])
 def test_plans_hold_whole_numbers(name: str, value: Any) -> None:
     with pytest.raises(TypeError):
@@ -324,11 +332,12 @@ def test_plans_are_told_as_they_were_made() -> None:
         "score": 1,
         "exact": True,
         "far": 2.5,
-        "more": 7,
+        "wide": 7,
+        "spent": 2,
     }
     made = SearchPlan(**given)
     bare = SearchPlan(**{name: given[name] for name in list(given)[:6]})
-    assert (bare.exact, bare.far, bare.more) == (False, math.inf, 0)
+    assert (bare.exact, bare.far, bare.wide) == (False, math.inf, 0)
     assert {name: getattr(made, name) for name in given} == given
     with pytest.raises(AttributeError):
         made.k = 5

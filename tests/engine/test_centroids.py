@@ -48,7 +48,7 @@ def test_nearness_is_the_mean_distance(
     X = (rng.normal(size=(count, dim)) + shift).astype(np.float32)
     query = (rng.normal(size=dim) + shift).astype(np.float32).astype(np.float64)
     offsets, items = make_buckets(count, buckets, seed)
-    found = find_centroids(X, l2, offsets, items)
+    found = find_centroids(X, "l2" if l2 else "ip", offsets, items)
     assert all(part.dtype == np.float32 for part in found)
     assert (found.centre.shape, found.columns.shape, found.bias.shape) == (
         (dim,),
@@ -76,15 +76,48 @@ def test_nearness_is_the_mean_distance(
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).integers(-9, 9, size=(300, 4)).astype(np.float32)
     offsets, items = make_buckets(300, 7, seed=1)
-    whole = find_centroids(X, True, offsets, items)
+    whole = find_centroids(X, "l2", offsets, items)
     for block in (1, 7, 64):
         monkeypatch.setattr(module, "_BLOCK", block)
-        for one, other in zip(find_centroids(X, True, offsets, items), whole, strict=True):
+        for one, other in zip(find_centroids(X, "l2", offsets, items), whole, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_the_first_repetition_may_lie_anywhere_in_the_entries() -> None:
     X = np.arange(6, dtype=np.float32)[:, None]
     items = np.array([5, 5, 0, 1, 4, 5], dtype=np.int32)
-    found = find_centroids(X, True, np.array([2, 4, 6]), items)
+    found = find_centroids(X, "l2", np.array([2, 4, 6]), items)
     assert (found.columns + found.centre).tolist() == [[0.5, 4.5]]
+
+
+def test_spread_is_the_deviation_along_one_axis() -> None:
+    rng = np.random.default_rng(0)
+    X = (7 + rng.normal(size=(4000, 5)) * np.where(np.arange(4000) < 2000, 2, 0.1)[:, None]).astype(
+        np.float32
+    )
+    offsets, items = np.array([0, 2000, 4000, 4000]), np.arange(4000, dtype=np.int32)
+    for metric in ("l2", "ip"):
+        spread = find_centroids(X, metric, offsets, items).spread
+        np.testing.assert_allclose(spread, [2, 0.1, 0], rtol=0.05)
+
+
+def test_reach_is_how_far_apart_the_items_of_a_bucket_are() -> None:
+    """In the first bucket 1, in the second 10, but for an outlier; the third has only copies."""
+    places = [*range(9), *range(100, 180, 10), 1e4, 50, 50]
+    X = np.array(places, dtype=np.float32)[:, None]
+    offsets, items = np.array([0, 9, 18, 20, 20]), np.arange(20, dtype=np.int32)
+    found = find_centroids(X, "l2", offsets, items)
+    np.testing.assert_allclose(found.reach, [1, 100, 50.5, 50.5])  # a median, where it is unknown
+    assert found.base.tolist() == [0, 0, 0, 0]
+
+
+def test_reach_by_angle_and_by_product() -> None:
+    angles = np.array([0.0, 0.1, 0.2, 1.0, 1.5, 2.0])
+    X = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    offsets, items = np.array([0, 3, 6]), np.arange(6, dtype=np.int32)
+    found = find_centroids(X, "cosine", offsets, items)
+    np.testing.assert_allclose(found.reach, 1 - np.cos([0.1, 0.5]), rtol=1e-4)
+    assert found.base.tolist() == [-1, -1]
+    found = find_centroids(3 * X, "ip", offsets, items)
+    np.testing.assert_allclose(found.reach, 3 * np.cos([0.1, 0.5]), rtol=1e-4)
+    np.testing.assert_array_equal(found.base, -found.reach)

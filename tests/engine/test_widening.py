@@ -87,7 +87,7 @@ def ask(
         np.testing.assert_array_equal(found.distances[i], told.distances)
     work = [len(told.probed), told.read, told.chosen, told.exact, told.strange]
     assert found.work is not None
-    assert found.work.tolist() == [work] * 3
+    assert found.work[:, :5].tolist() == [work] * 3
     return told
 
 
@@ -306,19 +306,19 @@ def test_empty_buckets_are_no_neighbours() -> None:
 
 
 def test_a_query_that_is_far_from_all_it_found_probes_the_nearest_buckets() -> None:
-    p = plan(k=3, threshold=threshold_for(2), far=5.0**2, more=3)
+    p = plan(k=3, threshold=threshold_for(2), far=5.0**2, wide=5)
     told = ask(p, at=404.5)
     assert told.strange
     assert buckets_of(told) == [0, 1, 39, 40, 41]
     assert told.items.tolist() == [404, 405, 403]
-    assert (told.read, told.chosen) == (20 + 50, 20 + 50)  # both scans
+    assert (told.read, told.chosen) == (20 + 30, 20 + 33)  # the items found first, too
     assert told.votes.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("at", "strange"), [(19, False), (23.9, False), (24.1, True), (-6, True)])
 def test_strange_is_what_is_farther_than_far(at: float, strange: bool) -> None:
     """The first two buckets hold the items 0 to 19."""
-    told = ask(plan(k=1, threshold=threshold_for(2), far=25 - 1e-3, more=1), at=at)
+    told = ask(plan(k=1, threshold=threshold_for(2), far=25 - 1e-3, wide=3), at=at)
     assert told.strange == strange
     assert len(told.probed) == 2 + strange
     assert told.items.tolist() == nearest(ITEMS < N if strange else ITEMS < 20, at, 1)
@@ -326,9 +326,9 @@ def test_strange_is_what_is_farther_than_far(at: float, strange: bool) -> None:
 
 def test_no_query_is_strange() -> None:
     """Where all was probed or compared, or nothing is known about the buckets, or `far` is not."""
-    far = {"far": 25.0, "more": 3}
+    far = {"far": 25.0, "wide": 5}
     for told in (
-        ask(plan(k=1, threshold=threshold_for(2), more=3), at=300),
+        ask(plan(k=1, threshold=threshold_for(2), wide=5), at=300),
         ask(plan(k=1, threshold=-math.inf, **far), at=3000),
         ask(plan(k=1, exact=True, **far), at=3000),
         ask(plan(k=1, threshold=threshold_for(2), **far), at=300, layout=line(False)),
@@ -338,42 +338,60 @@ def test_no_query_is_strange() -> None:
 
 def test_a_strange_query_obeys_its_filter() -> None:
     mask = ITEMS % 2 == 1
-    told = ask(plan(k=3, threshold=threshold_for(2), far=25.0, more=3), mask, at=404)
+    told = ask(plan(k=3, threshold=threshold_for(2), far=25.0, wide=3), mask, at=404)
     assert told.strange
     assert told.items.tolist() == [403, 405, 401]
 
 
 @pytest.mark.parametrize("score", [VOTES, LOG_PROBABILITY])
-def test_a_strange_query_has_twice_as_many_candidates(score: int) -> None:
-    p = plan(k=3, threshold=threshold_for(2), far=25.0, more=3, candidates=12, score=score)
+def test_a_strange_query_reads_only_what_it_did_not_read(score: int) -> None:
+    """The items found first are kept, and compared again."""
+    p = plan(k=3, threshold=threshold_for(2), far=25.0, wide=5, candidates=12, score=score)
     told = ask(p, at=404.5)
     assert told.strange
-    assert len(told.candidates) == 24
-    assert told.chosen == 12 + 24
+    assert told.read == 5 * EACH
+    assert len(told.candidates) == 12 + 3
+    assert told.chosen == 12 + 15
 
 
-def test_a_strange_query_never_has_fewer_candidates() -> None:
-    """Codes can choose 16384 of them. Other scores have no such limit."""
-    n, k = 20_000, 17_000
-    vectors = np.arange(n, dtype=np.float32)[:, None]
-    owner = (np.arange(n) // 500)[:, None].astype(np.int32)
+def test_a_strange_query_keeps_what_was_found_first() -> None:
+    """The probed buckets hold the items 0 to 19, and those with the nearest centroids -20 to -1."""
+    vectors = np.arange(-20, 20, dtype=np.float32)[:, None]
+    owner = np.array([2, 3, 0, 1]).repeat(10)[:, None].astype(np.int32)
     layout = assemble_layout(
-        [constant_router(1, -np.arange(40.0))], [Partition(40, owner)], vectors, centroids=True
+        [constant_router(1, -np.arange(4.0))], [Partition(4, owner)], vectors, centroids=True
     )
-    told = explain(
-        layout, np.full(1, -9, dtype=np.float32), plan(k=k, probes=36, candidates=k, far=1, more=1)
-    )
+    p = plan(k=2, probes=1, far=0.01, wide=2)
+    told = explain(layout, np.full(1, -0.4, dtype=np.float32), p)
     assert told.strange
-    assert (told.items >= 0).all()
+    assert sorted(buckets_of(told)) == [0, 3]
+    assert told.items.tolist() == [20, 19]  # the vectors 0 and -1
 
 
-def test_a_strange_query_with_codes() -> None:
-    """All codes are equal, so that those with the largest numbers are compared: 41x and 40x."""
-    p = plan(k=3, threshold=threshold_for(2), far=25.0, more=3, candidates=10, score=CODES)
-    told = ask(p, at=404.5, layout=line(codes=True))
+def test_a_strange_query_probes_fewer_buckets_after_an_ordinary_scan() -> None:
+    p = {"k": 3, "threshold": threshold_for(2), "wide": 5, "spent": 2}
+    assert len(ask(plan(**p, far=25.0), at=404.5).probed) == 3
+    assert len(ask(plan(**p, unsure=0.4), at=404.5).probed) == 5  # seen at once
+
+
+@pytest.mark.parametrize("guard", [{"unsure": 0.6}, {"far": 25.0}], ids=str)
+def test_a_strange_query_is_compared_with_all_items_if_its_plan_says_so(guard: Any) -> None:
+    told = ask(plan(k=3, threshold=threshold_for(2), wide=N // EACH, **guard), at=404.5)
     assert told.strange
-    assert sorted(told.candidates) == list(range(400, 420))
+    assert told.exact
     assert told.items.tolist() == [404, 405, 403]
+
+
+@pytest.mark.parametrize("guard", [{"unsure": 0.4}, {"far": 25.0}], ids=str)
+def test_codes_choose_the_candidates_of_a_strange_query(guard: Any) -> None:
+    """All codes are equal, so that those with the largest numbers are compared: 41x and 40x."""
+    p = {"k": 3, "threshold": threshold_for(2), "wide": 5, **guard}
+    told = ask(plan(**p, picked=20), at=404.5, layout=line(codes=True))
+    assert told.strange
+    assert set(range(400, 420)) <= set(told.candidates)
+    assert told.items.tolist() == [404, 405, 403]
+    coded = plan(**p, candidates=10, picked=20, score=CODES)
+    assert ask(coded, at=404.5, layout=line(codes=True)).items.tolist() == [404, 405, 403]
 
 
 @pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])
@@ -381,7 +399,7 @@ def test_a_strange_query_with_codes() -> None:
 def test_far_is_for_inner_products_of_a_query_of_length_1(length: float, form: int) -> None:
     """A query of any length is as strange as it is at length 1."""
     layout = line(metric=DOT)
-    p = plan(k=1, threshold=threshold_for(2), far=-math.cos(0.5), more=4)
+    p = plan(k=1, threshold=threshold_for(2), far=1 - math.cos(0.5), wide=6)
     for angle, strange in ((0.1, False), (0.4, False), (0.7, True), (2.0, True), (3.0, True)):
         query = length * np.array([[math.cos(angle), math.sin(angle)]])
         found = search(VectorSearcher(layout), query.astype(np.float32), p, form=form)
@@ -396,17 +414,17 @@ def test_far_is_for_inner_products_of_a_query_of_length_1(length: float, form: i
 def test_unsure_routers_make_a_query_strange(unsure: float, strange: bool) -> None:
     """The two probed buckets have a probability of 0.28 together."""
     assert 0.2 < PROBABILITIES[:2].sum() < 0.4
-    p = plan(k=3, threshold=threshold_for(2), unsure=unsure, more=3, candidates=12)
+    p = plan(k=3, threshold=threshold_for(2), unsure=unsure, wide=5, candidates=12)
     told = ask(p, at=404.5)
     assert told.strange == strange
     assert buckets_of(told) == ([0, 1, 39, 40, 41] if strange else [0, 1])
-    assert told.chosen == len(told.candidates) == (24 if strange else 12)  # in one scan
+    assert told.chosen == len(told.candidates) == 12  # in one scan
     assert not ask(p, at=404.5, layout=line(False)).strange
 
 
 def test_a_wider_search_is_surer() -> None:
     """Under a filter, what counts is the probability of all buckets that are probed at last."""
-    p = plan(k=3, start=0, unsure=0.6, more=3, **LEVELS)
+    p = plan(k=3, start=0, unsure=0.6, wide=3, **LEVELS)
     assert ask(p, ITEMS >= 0, at=404.5).strange
     told = ask(p, np.isin(ITEMS % EACH, range(4)), at=404.5)
     assert (told.strange, told.level) == (False, pytest.approx(needed(0.4, 0)))
@@ -422,7 +440,7 @@ def test_a_strange_query_is_compared_with_few_allowed_items(
     """If that is cheaper than a search that is two levels wider: it finds them nowhere near."""
     mask = ITEMS % EACH < 2
     given = {"k": 2, "threshold": threshold_for(2), "exact_from": exact_from}
-    told = ask(plan(more=3, **given, **guard), mask, at=404.5)
+    told = ask(plan(wide=3, **given, **guard), mask, at=404.5)
     assert told.exact == few
     assert told.items.tolist() == nearest(mask, 404.5, 2)
     usual = ask(plan(**given), mask, at=404.5)

@@ -241,6 +241,10 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Folder:
         ("centroid_columns", lambda a: a.astype(np.float64)),
         ("centroid_bias", drop),
         ("centroid_bias", lambda a: a[None]),
+        ("centroid_spread", drop),
+        ("centroid_base", drop),
+        ("centroid_reach", drop),
+        ("centroid_reach", widen),
     ],
 )
 def test_centroids_that_do_not_fit(

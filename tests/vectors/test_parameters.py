@@ -80,7 +80,7 @@ def test_the_plan_of_a_search() -> None:
     assert (plan.k, plan.probes, plan.candidates) == (10, 3, 10)  # never fewer than the answer
     assert plan.score == SCORES.index("log-probability") == LOG_PROBABILITY
     assert plan.threshold == -math.inf
-    assert (plan.exact, plan.unsure, plan.far, plan.more) == (False, 0, math.inf, 0)
+    assert (plan.exact, plan.unsure, plan.far, plan.wide) == (False, 0, math.inf, 0)
     assert SearchParameters(exact=True).to_plan(10).exact
     assert SearchParameters(threshold=0.5).to_plan(1).threshold == math.log(0.5)
     assert SearchParameters(threshold=0.0).to_plan(1).threshold == -math.inf
@@ -92,8 +92,12 @@ def test_the_plan_of_a_search() -> None:
 
 # --- operating points ----------------------------------------------------------------------------
 
-FEW = OperatingPoint(10, 0.1, candidates=40, centroids=2, unsure=0.4, more=6, work=1000.0)
-MANY = OperatingPoint(1000, 0.001, candidates=4000, centroids=20, unsure=0.2, more=60, work=1e5)
+FEW = OperatingPoint(
+    10, 0.1, candidates=40, centroids=2, unsure=0.4, wide=6, spent=1, picked=80, work=1000.0
+)
+MANY = OperatingPoint(
+    1000, 0.001, candidates=4000, centroids=20, unsure=0.2, wide=60, spent=4, picked=8000, work=1e5
+)
 BOTH = SearchParameters(threshold=0.1, candidates=40, points=(FEW, MANY), far=3.0)
 
 
@@ -107,7 +111,12 @@ def test_at_a_point_its_parameters_hold() -> None:
         plan = BOTH.to_plan(point.k)
         assert plan.threshold == pytest.approx(math.log(point.threshold))
         assert plan.unsure == pytest.approx(point.unsure)
-        assert (plan.more, plan.far) == (point.more, 3.0)
+        assert (plan.wide, plan.spent, plan.picked, plan.far) == (
+            point.wide,
+            point.spent,
+            point.picked,
+            3.0,
+        )
 
 
 def test_between_points_the_logarithms_are_on_a_line() -> None:
@@ -141,12 +150,12 @@ def test_no_limit_and_no_threshold_hold_from_the_smaller_point_on() -> None:
 
 def test_points_that_lie_close_together_do_not_run_away() -> None:
     """Tuned for 999 and 1000 items: the line through both says nothing about 5000."""
-    close = MANY._replace(k=999, threshold=0.002, candidates=2000, centroids=0, more=90)
+    close = MANY._replace(k=999, threshold=0.002, candidates=2000, centroids=0, wide=90)
     parameters = SearchParameters(points=(FEW, close, MANY), score="codes", far=1.0)
     found = parameters.at(5000)
     assert found.threshold == pytest.approx(0.0002, rel=0.01)
     assert found.candidates == pytest.approx(20_000, rel=0.01)
-    assert parameters.to_plan(5000).more > 0
+    assert parameters.to_plan(5000).wide > 0
     assert parameters.to_plan(10**6).score == LOG_PROBABILITY
 
 
@@ -174,7 +183,9 @@ points = st.builds(
     candidates=st.one_of(st.none(), st.integers(1, 2**31 - 1)),
     centroids=counts,
     unsure=st.floats(0, 1),
-    more=counts,
+    wide=counts,
+    spent=counts,
+    picked=counts,
     work=st.floats(0, 1e12),
 )
 
@@ -217,7 +228,7 @@ def test_any_points_make_a_plan(
     plan = known.to_plan(k, FilterPlan(start, exact_from))
     assert plan.k == k
     assert plan.candidates == 0 or plan.candidates >= k
-    assert plan.more >= 0
+    assert plan.wide >= 0
     assert known.work_at(k) >= 0 if known.points else True
 
 
@@ -255,7 +266,7 @@ def test_more_items_never_have_less(found: list[OperatingPoint], one: int, other
         {"points": [FEW._asdict() | {"threshold": 2.0}]},
         {"points": [FEW._asdict() | {"k": 0}]},
         {"points": [FEW._asdict() | {"centroids": -1}]},
-        {"points": [FEW._asdict() | {"more": 1.5}]},
+        {"points": [FEW._asdict() | {"wide": 1.5}]},
         {"points": [FEW._asdict() | {"work": math.nan}]},
         {"points": 7},
         {"score": "best"},

@@ -179,7 +179,7 @@ def test_there_is_a_point_for_each_k(index: VectorIndex) -> None:
     assert thresholds == sorted(thresholds, reverse=True)
     centroids = [point.centroids for point in points]
     assert centroids == sorted(centroids)
-    assert all(0 <= point.unsure <= 1 and point.more >= 0 for point in points)
+    assert all(0 <= point.unsure <= 1 and point.wide >= 0 for point in points)
 
 
 @pytest.mark.parametrize("k", [1, 10, 100, 300])

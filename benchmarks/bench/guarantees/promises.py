@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bench.guarantees.shapes import Shape
 from irli import VectorIndex
-from irli.vectors.work import count_centroid_work, count_exact_work, count_work
+from irli.engine.metric import prepare_vectors
+from irli.vectors.work import count_query_work
 
 SHARES = (0.5, 0.1, 0.01, 0.001)  # of the items that a filter allows
 FILTERS = ("random", "coordinate", "near", "far")
@@ -40,15 +41,12 @@ def measure_self_hits(index: VectorIndex, rows: NDArray[np.int64]) -> float:
     return float((vectors[found] == vectors[rows]).all(axis=1).mean())
 
 
-def measure_work(index: VectorIndex, queries: Any, k: int = 10, filter: Any = None) -> float:
+def measure_work(index: VectorIndex, queries: Any, k: int = 10) -> float:
     """Return the counted nanoseconds of a query."""
-    layout = index._fitted().layout
-    seen = index.explain(queries, k, filter=filter)
-    codes = index.defaults.score == "codes"
-    routed = count_work(layout, seen.probed, seen.scanned, seen.candidates, codes)
-    routed = routed + seen.strange * count_centroid_work(layout)
-    all_items = len(index) if filter is None else len(filter)
-    return float(np.where(seen.exact, count_exact_work(layout, all_items), routed).mean())
+    searcher = index._fitted()
+    prepared = prepare_vectors(np.ascontiguousarray(queries, dtype=np.float32), index.metric)
+    work = searcher.measure(prepared, index.defaults.to_plan(k))[2]
+    return float(count_query_work(searcher.layout, work).mean())
 
 
 def make_filter(shape: Shape, kind: str, share: float, seed: int = 0) -> NDArray[np.int64]:

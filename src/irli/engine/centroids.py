@@ -5,10 +5,16 @@ The mean distance from the query to the items of a bucket is a rougher guide, bu
 
     mean |q - x|^2 = |q - c|^2 + mean |x - c|^2,    with the centroid c of the bucket.
 
-For inner products it is the inner product with the centroid.
+For inner products it is the inner product with the centroid. The nearest items of a bucket are
+nearer than that, the more its items are spread. So the spread is kept, too.
+
+How far the items of a bucket are from each other tells whether a query is far from them. Items may
+be close together in one place and far apart in another, so no distance is far everywhere.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +23,17 @@ from irli.base.memory import release_pages
 from irli.engine.vector_layout import Centroids
 
 _BLOCK = 1 << 16  # entries summed at a time
+_MATES = 256  # items of a bucket that are compared with each other, at most
+_COPY = 1e-6  # a distance, relative to the largest, below which items are copies
 
 
 def find_centroids(
     vectors: NDArray[np.float32],
-    l2: bool,
+    metric: str,
     offsets: NDArray[np.int64],
     items: NDArray[np.int32],
 ) -> Centroids:
-    """Return the centroids of B buckets.
+    """Return the centroids of B buckets, with the spread and the reach of their items.
 
     Parameters
     ----------
@@ -36,10 +44,13 @@ def find_centroids(
     Examples
     --------
     >>> vectors = np.array([[0.0], [2.0], [9.0]], dtype=np.float32)
-    >>> found = find_centroids(vectors, True, np.array([0, 2, 3]), np.arange(3, dtype=np.int32))
+    >>> found = find_centroids(vectors, "l2", np.array([0, 2, 3]), np.arange(3, dtype=np.int32))
     >>> (found.columns + found.centre[:, None]).tolist()
     [[1.0, 9.0]]
+    >>> found.spread.tolist(), found.reach.tolist()
+    ([1.0, 0.0], [4.0, 4.0])
     """
+    l2 = metric == "l2"
     buckets, dim = len(offsets) - 1, vectors.shape[1]
     centre = _find_mean(vectors) if l2 else np.zeros(dim)
     sums, squares = np.zeros((buckets, dim)), np.zeros(buckets)
@@ -50,16 +61,61 @@ def find_centroids(
         block = vectors[entries[part]] - centre
         first, place = np.unique(bucket[part], return_index=True)
         sums[first] += np.add.reduceat(block, place, axis=0)
-        if l2:
-            squares[first] += np.add.reduceat(np.einsum("ij,ij->i", block, block), place)
+        squares[first] += np.add.reduceat(np.einsum("ij,ij->i", block, block), place)
         release_pages(vectors)
     counts = np.maximum(np.diff(offsets), 1)
-    bias = np.where(np.diff(offsets) > 0, -squares / counts / 2, -np.inf)  # nothing in there
+    means, squares = sums / counts[:, None], squares / counts
+    bias = -squares / 2 if l2 else np.zeros(buckets)
+    bias[np.diff(offsets) == 0] = -np.inf  # nothing in there
+    variance = np.maximum(squares - np.square(means).sum(axis=1), 0) / dim
+    base, reach = _find_reach(vectors, metric, offsets, items)
     return Centroids(
         centre.astype(np.float32),
-        np.ascontiguousarray((sums / counts[:, None]).T, dtype=np.float32),
+        np.ascontiguousarray(means.T, dtype=np.float32),
         bias.astype(np.float32),
+        np.sqrt(variance).astype(np.float32),
+        base.astype(np.float32),
+        reach.astype(np.float32),
     )
+
+
+def _find_reach(
+    vectors: NDArray[np.float32],
+    metric: str,
+    offsets: NDArray[np.int64],
+    items: NDArray[np.int32],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the base and the reach (B,), which tell by its distance whether a query is far.
+
+    A distance is that of the kernels, for a query of length 1 if it is an inner product. The reach
+    is the median distance from an item to its nearest one in the bucket, from base 0 for l2 and -1
+    for cosine, where a distance of -1 is none. An inner product has no such end: there the reach is
+    the typical product, and the base minus the same.
+    """
+    typical = np.full(len(offsets) - 1, np.nan)
+    for b, (first, last) in enumerate(itertools.pairwise(offsets)):
+        if last - first > 1:
+            typical[b] = _find_typical(vectors[items[first : min(last, first + _MATES)]], metric)
+        release_pages(vectors)
+    usable = np.isfinite(typical) & (typical > 0)
+    reach = np.where(usable, typical, np.median(typical[usable]) if usable.any() else 1.0)
+    base = {"l2": np.zeros(len(reach)), "cosine": np.full(len(reach), -1.0), "ip": -reach}
+    return base[metric], reach
+
+
+def _find_typical(mates: NDArray[np.float32], metric: str) -> float:
+    """Return the median distance from an item to its nearest one, or product with its best one."""
+    if metric == "l2":
+        mates = mates - mates.mean(axis=0)
+    near = (mates @ mates.T).astype(np.float64)
+    lengths = near.diagonal().copy()
+    if metric == "ip":
+        np.fill_diagonal(near, -np.inf)
+        return float(np.median(near.max(axis=1) / np.sqrt(np.maximum(lengths, 1e-30))))
+    gaps = 1 - near if metric == "cosine" else lengths[:, None] + lengths - 2 * near
+    gaps[gaps <= _COPY * max(1e-30, np.max(lengths))] = np.inf  # itself and its copies
+    nearest = gaps.min(axis=1)
+    return float(np.median(nearest[np.isfinite(nearest)])) if np.isfinite(nearest).any() else np.nan
 
 
 def _find_mean(vectors: NDArray[np.float32]) -> NDArray[np.float64]:

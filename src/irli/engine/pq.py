@@ -73,6 +73,7 @@ _LEAST, _MOST = 32, 128  # bounds on the number of pieces, where it is chosen
 _VARIANCE = 0.95  # share of the variance that the coded dimensions hold
 _NEARLY_ALL = 0.85  # if this share of the dimensions is needed for it, all of them are coded
 _VARIANCE_SAMPLE = 4096  # vectors that the variance is estimated from
+_FLAT = 0.1  # items hardly differ along an axis if their variance is so much of the codes' error
 
 
 def choose_pieces(vectors: NDArray[np.float32], rng: np.random.Generator) -> int:
@@ -140,21 +141,41 @@ def encode_items(
     pieces = _round_up(pieces)
     dims = min(vectors.shape[1], max(2 * pieces, _FEW_DIMS))
     book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng)
-    blocks, starts = _pack_blocks(book.encode(vectors), offsets, items)
+    codes = book.encode(vectors)
+    blocks, starts = _pack_blocks(codes, offsets, items)
     codewords = book.codewords * np.float64(book.unit)
+    rotation = _leave_out_flat_axes(book, vectors, codes)
     # For inner products the query needs no centre: it would add the same to all items.
-    shift = -book.centre @ book.rotation if l2 else np.zeros(book.rotation.shape[1])
+    shift = -book.centre @ rotation if l2 else np.zeros(rotation.shape[1])
     lengths = np.square(codewords).sum(axis=2) if l2 else np.zeros(codewords.shape[:2])
     with np.errstate(over="ignore"):  # the distances overflow in the same way
         bias = (-lengths / 2).astype(np.float32)
     return Codes(
-        rotation=book.rotation,
+        rotation=rotation,
         shift=shift.astype(np.float32),
         codewords=_lay_in_lanes(codewords),
         bias=bias,
         blocks=blocks,
         offsets=starts,
     )
+
+
+def _leave_out_flat_axes(
+    book: Codebook, vectors: NDArray[np.float32], codes: NDArray[np.uint8]
+) -> NDArray[np.float32]:
+    """Return the rotation (d, p) for queries: along axes where items hardly differ, they are 0.
+
+    What a query has along such an axis adds the same to the scores of all items. But codes have
+    errors along every axis, which it multiplies. A query far from the items would drown in them.
+    """
+    step = max(1, len(vectors) // SAMPLE)
+    coordinates = book.coordinates(np.asarray(vectors[::step])).astype(np.float64)
+    error = np.square(coordinates - book.decode(codes[::step])).mean()
+    squares, axes = np.linalg.eigh(coordinates.T @ coordinates / len(coordinates))
+    kept = axes[:, squares >= _FLAT * error]
+    if kept.shape[1] in (0, len(axes)):
+        return book.rotation
+    return np.asarray(book.rotation @ kept @ kept.T, dtype=np.float32)
 
 
 def no_codes(dim: int) -> Codes:

@@ -67,18 +67,18 @@ class Int8Vectors(NamedTuple):
 
 
 class Centroids(NamedTuple):
-    """The mean of each bucket (see `irli.engine.centroids`). Empty arrays if there are none."""
+    """What is known of each bucket (see `irli.engine.centroids`). Empty arrays if nothing is."""
 
     centre: NDArray[np.float32]  # (d,): subtracted from the query
     columns: NDArray[np.float32]  # (d, B): the mean of each bucket, less the centre
     bias: NDArray[np.float32]  # (B,)
+    spread: NDArray[np.float32]  # (B,): the deviation of its items from the mean, along one axis
+    base: NDArray[np.float32]  # (B,): a query is far from a bucket beyond base + far * reach
+    reach: NDArray[np.float32]  # (B,): how far apart its items are
 
 
-NO_CENTROIDS = Centroids(
-    np.empty(0, dtype=np.float32),
-    np.empty((0, 0), dtype=np.float32),
-    np.empty(0, dtype=np.float32),
-)
+_NONE = np.empty(0, dtype=np.float32)
+NO_CENTROIDS = Centroids(_NONE, _NONE.reshape(0, 0), _NONE, _NONE, _NONE, _NONE)
 
 
 class VectorLayout(NamedTuple):
@@ -241,4 +241,5 @@ def _check_centroids(centroids: Centroids, dim: int, buckets: int) -> None:
         dim = buckets = 0
     check_array("centroid_centre", centroids.centre, np.float32, dim)
     check_array("centroid_columns", centroids.columns, np.float32, dim, buckets)
-    check_array("centroid_bias", centroids.bias, np.float32, buckets)
+    for name in ("bias", "spread", "base", "reach"):
+        check_array(f"centroid_{name}", getattr(centroids, name), np.float32, buckets)

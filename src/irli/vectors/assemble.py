@@ -72,7 +72,7 @@ def assemble(
     int8 = none
     if recipe.pieces and vectors.shape[1] >= LONG:
         int8 = round_items(vectors, l2, rng)
-    centroids = find_centroids(vectors, l2, offsets[0], items)
+    centroids = find_centroids(vectors, metric, offsets[0], items)
     layout = make(offsets=offsets, items=items, codes=codes, int8=int8, centroids=centroids)
     log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
     return VectorContents(

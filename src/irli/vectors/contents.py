@@ -138,7 +138,10 @@ def unpack_vectors(folder: Folder) -> VectorContents:
         check_range("tuning_rows", contents.tuning.rows, -1, items - 1)
         check_array("tuning_relevant", contents.tuning.relevant, np.int64, held, None)
         check_range("tuning_relevant", contents.tuning.relevant, -1, items - 1)
-        if contents.defaults.score == "codes" and contents.layout.codes.blocks.size == 0:
+        by_codes = contents.defaults.score == "codes" or any(
+            point.picked for point in contents.defaults.points
+        )
+        if by_codes and contents.layout.codes.blocks.size == 0:
             raise damage_error("field 'defaults'", "have a score that it can compute", "'codes'")
         return contents
 

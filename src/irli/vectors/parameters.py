@@ -36,8 +36,13 @@ class OperatingPoint(NamedTuple):
         Buckets to probe besides, those with the nearest centroids.
     unsure : float
         A query whose probed buckets have less than this probability together is strange.
-    more : int
-        Buckets that a strange query probes besides.
+    wide : int
+        Buckets that a strange query probes in all. If that is every bucket, it is compared with all
+        items.
+    spent : int
+        Buckets that it probes fewer if it was first answered like the others.
+    picked : int
+        Candidates that codes choose for a strange query, or 0 if they are chosen as for others.
     work : float
         What a query costs: see `irli.vectors.work`.
     """
@@ -47,7 +52,9 @@ class OperatingPoint(NamedTuple):
     candidates: int | None
     centroids: int
     unsure: float
-    more: int
+    wide: int
+    spent: int
+    picked: int
     work: float
 
 
@@ -110,8 +117,9 @@ class SearchParameters:
     scale : float
         A typical distance, to which scores are scaled.
     far : float, optional
-        A query whose nearest item is farther than this is strange to the routers: it probes more
-        buckets, those with the nearest centroids.
+        A query is strange to the routers if its nearest item is this many times as far as the items
+        of its best bucket are from each other. It probes more buckets, those that centroids say are
+        near.
 
     Examples
     --------
@@ -232,7 +240,7 @@ class SearchParameters:
 
         Examples
         --------
-        >>> few = OperatingPoint(10, 0.1, candidates=40, centroids=0, unsure=0, more=5, work=1)
+        >>> few = OperatingPoint(10, 0.1, 40, 0, unsure=0, wide=5, spent=1, picked=80, work=1)
         >>> many = few._replace(k=90, candidates=360)
         >>> SearchParameters(points=(few, many)).at(30).candidates
         120
@@ -279,6 +287,10 @@ class SearchParameters:
                 score = LOG_PROBABILITY
         thresholds, centroids = _widen(self.points, k) if self.points else ([], [])
         strange = self.far is not None and self.points
+        picked = 0.0
+        if strange and self.rank == "distance" and self.min_votes == 1:
+            picked = _interpolate(self.points, "picked", k)
+            picked = max(picked, candidates, k) if picked else 0.0
         return SearchPlan(
             k=k,
             probes=self.probes or 0,
@@ -296,7 +308,9 @@ class SearchParameters:
             exact_from=filtered.exact_from,
             unsure=_interpolate(self.points, "unsure", k) if strange else 0.0,
             far=self.far if self.far is not None and strange else math.inf,
-            more=round(min(_interpolate(self.points, "more", k), _MOST)) if strange else 0,
+            wide=round(min(_interpolate(self.points, "wide", k), _MOST)) if strange else 0,
+            spent=round(min(_interpolate(self.points, "spent", k), _MOST)) if strange else 0,
+            picked=round(min(picked, MOST_CANDIDATES)),
         )
 
 
@@ -314,7 +328,7 @@ def _interpolate(points: tuple[OperatingPoint, ...], name: str, k: float) -> flo
     low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
     if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
         return float(low)
-    if name in ("centroids", "unsure", "more"):
+    if name in ("centroids", "unsure", "wide", "spent", "picked"):
         return max(0.0, low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
     if not (0 < low < math.inf and 0 < high < math.inf):
         return float(high)
@@ -346,7 +360,9 @@ def _read_point(values: dict[str, Any]) -> OperatingPoint:
         candidates=None if candidates is None else _check_count("candidates", candidates),
         centroids=check_int("centroids", values["centroids"], at_least=0),
         unsure=check_float("unsure", values["unsure"], at_least=0.0, at_most=1.0),
-        more=check_int("more", values["more"], at_least=0),
+        wide=check_int("wide", values["wide"], at_least=0),
+        spent=check_int("spent", values["spent"], at_least=0),
+        picked=check_int("picked", values["picked"], at_least=0),
         work=check_float("work", values["work"], at_least=0.0),
     )
 

@@ -117,7 +117,15 @@ def _add_points(best: _Measured, k: int) -> SearchParameters:
     """Return the parameters with operating points: more items need more buckets."""
     threshold = best.parameters.threshold or 0.0
     point = OperatingPoint(
-        k, threshold, candidates=None, centroids=0, unsure=0.0, more=0, work=best.work
+        k,
+        threshold,
+        candidates=None,
+        centroids=0,
+        unsure=0.0,
+        wide=0,
+        spent=0,
+        picked=0,
+        work=best.work,
     )
     wider = point._replace(k=_WIDER * k, threshold=threshold / _WIDER, work=best.work * _WIDER**0.5)
     return dataclasses.replace(best.parameters, points=(point, wider))

@@ -28,7 +28,9 @@ from irli.engine.vector_layout import (
 from irli.vectors.batch_order import FEWEST, order_batch
 
 STAGES = ("route", "scan", "select", "rerank")
-WORK = ("probed", "scanned", "candidates", "exact", "strange")  # columns of the work of a search
+# The columns of the work of a search: the last three are entries read as codes, and candidates that
+# were chosen by codes and without them.
+WORK = ("probed", "scanned", "candidates", "exact", "strange", "coded", "picked", "plain")
 
 _CACHE = 1 << 21  # bytes; smaller vectors stay in the CPU cache, so queries are not ordered
 _SLOW = 1 << 21  # multiplications to route a query, from which on threads share them
@@ -57,9 +59,9 @@ class Explanation(NamedTuple):
         How far a filter widened the search: it probed as if 2^widened times as many items were
         wanted.
     strange : bool array of shape (n,)
-        Whether the query was unlike everything learned, and so probed more buckets, those with the
-        nearest centroids: its probed buckets had little probability together, or all items found
-        were far.
+        Whether the query was unlike everything learned, and so probed more buckets, those that
+        centroids say are near: its probed buckets had little probability together, or all items
+        found were far.
     router_multiplications : int
         Multiplications to route one query.
     seconds : dict
@@ -182,7 +184,7 @@ class Searcher:
     def measure(
         self, queries: NDArray[np.float32], plan: SearchPlan, threads: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return kernel distances and rows (n, k), and the work (n, 5) of each query (`WORK`)."""
+        """Return kernel distances and rows (n, k), and the work (n, 8) of each query (`WORK`)."""
         work = np.empty((len(queries), len(WORK)), dtype=np.int64)
         return *self._search(queries, plan, None, None, PLAIN, threads, work), work
 
@@ -214,7 +216,7 @@ class Searcher:
         """Run the stages of `search` and time each one; `ids` are item rows."""
         shape = len(queries), plan.k
         items, votes = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int32)
-        work = np.empty((len(WORK), len(queries)), dtype=np.int64)
+        work = np.empty((5, len(queries)), dtype=np.int64)
         widened = np.empty(len(queries))
         seconds = np.empty((len(STAGES), len(queries)))
         mask, rows = _read_filter(allowed, plan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
-from irli.engine.vector_layout import VectorLayout
+from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
 from irli.errors import FormatError
 from irli.vectors.held_out import HeldOut
 from irli.vectors.mend import find_homes
@@ -26,14 +26,15 @@ from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
-from irli.vectors.work import count_centroid_work, count_work
+from irli.vectors.work import count_centroid_work, count_exact_work, count_query_work, count_work
 
 log = get_logger(__name__)
 
 _KS = (1, 10, 100, 300, 1000)  # the numbers of items to tune for, besides the given one
 _MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
 _MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
-_SELF_HITS, _SELF_SAMPLE = 0.999, 2000  # the items that must find themselves, of so many
+_SELF_HITS = 0.999  # the share of the items that must find themselves
+_SELF_SAMPLE, _SAMPLED_HITS = 10_000, 0.9993  # so many are tried, and more of them must
 _STRIDES = 16  # coarse steps of a threshold, from the least work to the most
 _PATIENCE = 3.0  # times as many entries without a gain
 _STEPS = 5  # bisection steps within a stride
@@ -42,9 +43,11 @@ _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
-_STRANGE = 4.1  # times the work of the others that a strange query may take
+_STRANGE = 3.7  # times the work of the others for a strange query; fuller buckets may take more
+_PICKED = 2.5  # times as many candidates as the others that codes choose for it
+_PICKED_SHARE = 1 / 3  # of its work, for candidates, if the others are compared with all found
 _COPIES = 32  # of an item that are left out
-_FAR = 0.995  # a query that is farther from all items than this share of the others is strange
+_USUAL = 0.99  # of the others, a strange query is farther from its best bucket, or less sure, than
 _ROUTED = 64  # queries routed at a time
 _TINY = 5e-324  # stands for a threshold of 0
 _FEWEST = 20  # held-out queries that can tell what is far
@@ -83,11 +86,10 @@ def tune(
     trial = trials[0]
     best = _choose_family(trial, recall)
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
-    parameters = dataclasses.replace(
-        best.parameters, points=_make_monotone(points), far=_find_far(trial)
-    )
+    parameters = dataclasses.replace(best.parameters, points=_make_monotone(points))
     parameters = _let_items_find_themselves(trial, parameters)
-    parameters = _find_unsure(trial, parameters)
+    parameters = _allow_strange(trials, parameters)
+    parameters = _find_unsure(trial, dataclasses.replace(parameters, far=_find_far(trial)))
     seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
     self_hits = trial.self_hits(parameters)
     reached = seen.recall >= recall and self_hits >= _SELF_HITS
@@ -248,28 +250,63 @@ def _describe(
         candidates=parameters.candidates,
         centroids=parameters.centroids,
         unsure=0.0,
-        more=_count_more(trial.searcher.layout, parameters, seen),
+        wide=0,
+        spent=0,
+        picked=0,
         work=seen.work,
     )
     return _Found(dial, factor, parameters, point, reached)
 
 
-def _count_more(layout: VectorLayout, parameters: SearchParameters, seen: Measured) -> int:
-    """Return how many more buckets a strange query may probe, for its share of the work."""
-    load = len(layout.items) / layout.bias.size
-    codes = parameters.score == "codes"
-    again = count_work(layout, seen.probed, seen.scanned, 2 * seen.candidates, codes)
-    again += count_centroid_work(layout) - count_work(layout, 0, 0, 0, codes)
-    bucket = count_work(layout, 1, load, 0 if codes else load, codes)
-    bucket -= count_work(layout, 0, 0, 0, codes)
-    return max(1, int(((_STRANGE - 1) * seen.work - again) / bucket))
+def _allow_strange(trials: list[Trial], parameters: SearchParameters) -> SearchParameters:
+    """Set the work of each point, and what strange queries may do for a multiple of it.
+
+    They are compared with all items if that is allowed. Else codes choose their candidates, if
+    there are codes: they read more buckets for the same work.
+    """
+    points = []
+    for trial in sorted(trials, key=lambda each: each.k):
+        [point] = [each for each in parameters.points if each.k == trial.k]
+        seen = trial.measure(dataclasses.replace(parameters.at(trial.k), points=()))
+        point = point._replace(work=seen.work)
+        coded = parameters.score == "codes" and point.candidates is not None
+        points.append(_count_strange(trial.searcher.layout, point, seen.probed, coded))
+    return dataclasses.replace(parameters, points=tuple(points))
+
+
+def _count_strange(
+    layout: VectorLayout, point: OperatingPoint, probed: float, coded: bool
+) -> OperatingPoint:
+    """Return the point with the buckets and candidates that a strange query may have.
+
+    The others probe so many buckets, and their candidates are chosen by codes if they are `coded`.
+    """
+    first = point.work
+    if count_exact_work(layout, len(layout.vectors)) <= (_STRANGE - 1) * first:
+        return point._replace(wide=layout.bias.size)
+    codes = layout.codes.blocks.size > 0
+    nothing, load = count_work(layout, 0, 0, 0, codes), len(layout.items) / layout.bias.size
+    left = _STRANGE * first - nothing - count_centroid_work(layout)
+    picked = 0
+    if codes:
+        each = count_work(layout, 0, 0, 1, codes) - nothing
+        few = _PICKED * (point.candidates or 0) if coded else _PICKED_SHARE * left / each
+        picked = min(max(int(few), point.k), MOST_CANDIDATES)
+        left -= picked * each
+    bucket = count_work(layout, 1, load, 0 if codes else load, codes) - nothing
+    spent = (first - count_work(layout, 0, 0, 0, coded)) / bucket
+    return point._replace(
+        wide=min(max(1, int(left / bucket)), layout.bias.size - 1),
+        spent=max(0, int(spent - probed)),
+        picked=picked,
+    )
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
     """Lower the thresholds until nearly all items find themselves, if that can be reached."""
     items = len(trial.searcher.layout.vectors)
     wider = parameters
-    while trial.self_hits(wider) < _SELF_HITS:
+    while trial.self_hits(wider) < _SAMPLED_HITS:
         first = wider.points[0]
         if first.threshold == 0.0 and (first.candidates or items) >= items:
             return parameters.at(trial.k)
@@ -307,12 +344,16 @@ def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
 
 
 def _find_far(trial: Trial) -> float | None:
-    """Return the distance to the nearest item beyond which a query is strange, sure or not."""
+    """Return how far its nearest item is if a query is strange, sure or not: see `Centroids`."""
+    centroids = trial.searcher.layout.centroids
+    if not centroids.centre.size:
+        return None
+    best = np.concatenate([logits[:, 0].argmax(axis=1) for logits in trial.route()])
+    times = (trial.nearest - centroids.base[best]) / centroids.reach[best]
     shares = []
     for kind in (trial.rows >= 0, trial.rows < 0):
-        if (kind & np.isfinite(trial.nearest)).sum() >= _FEWEST:
-            near = trial.nearest[kind]
-            shares.append(float(np.quantile(near[np.isfinite(near)], _FAR)))
+        if (kind & np.isfinite(times)).sum() >= _FEWEST:
+            shares.append(float(np.quantile(times[kind & np.isfinite(times)], _USUAL)))
     return max(shares, default=None)
 
 
@@ -320,16 +361,15 @@ def _find_unsure(trial: Trial, parameters: SearchParameters) -> SearchParameters
     """Set the probability of all probed buckets, for each point, below which a query is strange."""
     cuts = np.log([max(point.threshold, _TINY) for point in parameters.points])
     sure = np.empty((len(trial.queries), len(cuts)))
-    for start in range(0, len(sure), _ROUTED):
+    for start, logits in zip(range(0, len(sure), _ROUTED), trial.route(), strict=True):
         part = slice(start, start + _ROUTED)
-        logits = trial.searcher.route(trial.queries[part])
         for j, cut in enumerate(cuts):
             probed = (logits >= cut) | (logits >= logits.max(axis=2, keepdims=True))
             sure[part, j] = np.where(probed, np.exp(logits), 0).sum(axis=2).mean(axis=1)
     kinds = [kind for kind in (trial.rows >= 0, trial.rows < 0) if kind.sum() >= _FEWEST]
     if not kinds:
         return parameters
-    unsure = np.min([np.quantile(sure[kind], 1 - _FAR, axis=0) for kind in kinds], axis=0)
+    unsure = np.min([np.quantile(sure[kind], 1 - _USUAL, axis=0) for kind in kinds], axis=0)
     points = zip(parameters.points, np.minimum(unsure, 1.0), strict=True)
     return dataclasses.replace(
         parameters, points=tuple(point._replace(unsure=float(least)) for point, least in points)
@@ -401,7 +441,6 @@ class Measured(NamedTuple):
     safe_recall: float  # less a margin, for the chance in the choice of the queries
     probed: float
     scanned: float
-    candidates: float
     work: float
 
 
@@ -466,6 +505,11 @@ class Trial:
         self.measure = cache(self._measure)
         self.self_hits = cache(self._count_self_hits)
 
+    def route(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the log-probabilities (n, R, B) of a few queries at a time."""
+        for start in range(0, len(self.queries), _ROUTED):
+            yield self.searcher.route(self.queries[start : start + _ROUTED])
+
     def _measure(self, parameters: SearchParameters) -> Measured:
         """Return recall and work. A query never counts as its own neighbour.
 
@@ -485,18 +529,12 @@ class Trial:
         recalls = [float(each.mean()) for each in kinds]
         errors = [float(each.std() / math.sqrt(len(each))) for each in kinds]
         safe = [mean - _MARGIN * error for mean, error in zip(recalls, errors, strict=True)]
-        probed, scanned, candidates = counts[:, :3].mean(axis=0)
-        codes = parameters.score == "codes"
-        if codes and len(self.searcher.layout.int8.bytes):  # all are compared in 8 bits first
-            candidates = min(plan.candidates, scanned)
-        work = count_work(self.searcher.layout, probed, scanned, candidates, codes)
         return Measured(
             recall=min(recalls, default=1.0),
             safe_recall=min(safe, default=1.0),
-            probed=float(probed),
-            scanned=float(scanned),
-            candidates=float(candidates),
-            work=float(work),
+            probed=float(counts[:, 0].mean()),
+            scanned=float(counts[:, 1].mean()),
+            work=float(count_query_work(self.searcher.layout, counts).mean()),
         )
 
     def _count_self_hits(self, parameters: SearchParameters) -> float:
