@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def test_a_row_is_in_every_shard() -> None:
 
 @pytest.mark.parametrize("recipe", [TRUNK, OWN], ids=["trunk", "own"])
 def test_a_shard_goes_through_the_phases_of_an_index(recipe: irli.Recipe, tmp_path: Path) -> None:
-    job = make_label_job(tmp_path, X, Y, recipe, shards=2, threads=1, device="cpu")
+    job = make_label_job(tmp_path, X, Y, recipe, 2, threads=1, device="cpu", objective="balanced")
     building.build(job, None, False)
     for shard in range(2):
         local = LabelIndex(recipe, ranker=True).fit(X, take_labels(Y, shard, 2), threads=1)
@@ -289,3 +290,14 @@ def test_on_ray(on_ray: str) -> None:
     np.testing.assert_array_equal(found.labels, right.labels)
     np.testing.assert_array_equal(found.scores, right.scores)
     spread.close()
+
+
+def test_the_objective_reaches_the_shards(tmp_path: Path) -> None:
+    X, Y = np.eye(20, dtype=np.float32).repeat(9, axis=0), np.eye(20).repeat(9, axis=0)
+    index = ShardedLabelIndex(small_labels(), shards=2, objective="propensity").fit(X, Y)
+    index.save(tmp_path / "index")
+    loaded = ShardedLabelIndex.load(tmp_path / "index")
+    assert loaded.get_params()["objective"] == "propensity"
+    shards = sorted((tmp_path / "index").glob("**/manifest.json"))
+    told = [json.loads(path.read_text())["meta"].get("objective") for path in shards]
+    assert told == ["propensity"] * 3

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
-from irli.base.checks import check_float, check_int, check_k
+from irli.base.checks import check_choice, check_float, check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.html import render_html
 from irli.base.index import Configured
@@ -33,6 +33,7 @@ from irli.cluster.shard import LabelShard
 from irli.cluster.workdir import WorkDir
 from irli.errors import NotFitted
 from irli.labels.index import Prediction, count_labels, warn_of_one_label
+from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names
 
@@ -60,6 +61,8 @@ class ShardedLabelIndex(Configured):
         The recipe of each shard.
     shards, ray, replicas
         As for `ShardedIndex`. With `shards=1` the repetitions are spread over the machines.
+    objective : {"precision", "balanced", "propensity"}
+        As for `LabelIndex`.
 
     Examples
     --------
@@ -77,8 +80,10 @@ class ShardedLabelIndex(Configured):
         shards: int = 1,
         ray: str | None = None,
         replicas: int = 1,
+        objective: str = "balanced",
     ) -> None:
         as_recipe(recipe).check_for_labels()
+        check_choice("objective", objective, OBJECTIVES, owner="ShardedLabelIndex")
         check_int("shards", shards, at_least=1, owner="ShardedLabelIndex")
         check_int("replicas", replicas, at_least=1, owner="ShardedLabelIndex")
         self._given: dict[str, Any] = {
@@ -86,6 +91,7 @@ class ShardedLabelIndex(Configured):
             "shards": shards,
             "ray": ray,
             "replicas": replicas,
+            "objective": objective,
         }
         self._opened: _Opened | None = None
 
@@ -114,7 +120,10 @@ class ShardedLabelIndex(Configured):
         workdir = WorkDir(run.checkpoint)
         threads = count_step_threads(run, ray)
         recipe = as_recipe(self._given["recipe"])
-        job = make_label_job(workdir.path, rows, labels, recipe, shards, threads, run.device)
+        objective = self._given["objective"]
+        job = make_label_job(
+            workdir.path, rows, labels, recipe, shards, threads, run.device, objective
+        )
         build(job, ray, run.progress)
         dealt = deal_labels(count_labels(labels), shards)
         group = self._open([job.index(shard) for shard in range(shards)], workdir=workdir)
@@ -229,7 +238,10 @@ class ShardedLabelIndex(Configured):
     def save(self, path: StrPath) -> None:
         """Write the index folder `path`. An index that is there already is replaced."""
         group, labels, names = self._fitted()
-        meta = {"recipe": dataclasses.asdict(self.recipe)}
+        meta = {
+            "recipe": dataclasses.asdict(self.recipe),
+            "objective": self._given["objective"],
+        }
         arrays: dict[str, NDArray[Any]] = {
             "labels": np.concatenate(labels),
             "starts": np.cumsum([0, *map(len, labels)]),
@@ -259,7 +271,13 @@ class ShardedLabelIndex(Configured):
             count = sum(map(len, labels))
             if names is not None and len(names) != count:
                 raise array_error("names", f"name {count} labels", str(len(names)))
-            index = cls(recipe, shards=len(paths), ray=ray, replicas=replicas)
+            index = cls(
+                recipe,
+                shards=len(paths),
+                ray=ray,
+                replicas=replicas,
+                objective=folder.meta.get("objective", "balanced"),
+            )
         group = index._open(paths, sums=sums, **options)
         facts = group.facts
         more = 1 if len(facts) > 1 else 0  # for the label "other"

@@ -36,15 +36,19 @@ class LabelJob(Job):
         Paths of files: .npy, or .npz of a CSR.
     label_count : int
         L, of all shards.
+    objective : str
+        See `irli.labels.objective`.
     """
 
     rows: str
     labels: str
     label_count: int
+    objective: str
 
     def describe(self, shard: int) -> list[Any]:
         names = [Path(self.rows).name, Path(self.labels).name]
-        return [VERSION, names, self.shards, dataclasses.asdict(self.recipe)]
+        recipe = dataclasses.asdict(self.recipe)
+        return [VERSION, names, self.shards, recipe, self.objective]
 
     def recipe_of(self, shard: int) -> Recipe:
         count = len(range(shard, self.label_count, self.shards))
@@ -59,7 +63,7 @@ class LabelJob(Job):
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read(shard)
         # Scores of several shards are compared. With a ranker they are better calibrated.
-        wishes = Wishes(ranker=None if self.shards == 1 else True)
+        wishes = Wishes(None if self.shards == 1 else True, self.objective)
         contents = complete_labels(
             LabelProblem.load(saved),
             repetitions,
@@ -86,6 +90,7 @@ def make_label_job(
     shards: int,
     threads: int,
     device: str,
+    objective: str,
 ) -> LabelJob:
     """Write checked rows and labels to `folder`, and return the job that reads them."""
     size = rows.size if isinstance(rows, np.ndarray) else rows.nnz
@@ -104,6 +109,7 @@ def make_label_job(
         rows=path,
         labels=store_sparse(folder, "labels", labels),
         label_count=labels.shape[1],
+        objective=objective,
     )
 
 
