@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from irli.base.recipe import RECIPES, Recipe, recipe
 from irli.base.types import Sparse
@@ -120,7 +119,7 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         features = self.vectorizer.transform([document.text for document in documents])
         with self._report_errors():  # one thread: `--jobs` and web servers start processes
             found = self._get_index().predict(features, limit, threads=1)
-        scores = to_probabilities(found.scores)
+        scores = found.scores
         subjects = np.where(found.labels >= 0, self._subject_ids[found.labels], -1)
         subjects[np.diff(features.indptr) == 0] = -1  # no known word
         row, place = np.nonzero((subjects >= 0) & (scores > 0))
@@ -276,11 +275,6 @@ def continue_learning(index: LabelIndex, rows: DocumentRows, known: int) -> Labe
     if index.calibration.is_blended:
         return index.partial_fit(rows.features[known:], rows.labels[known:], names=new)
     return index.refit(rows.features, rows.labels, names=new)
-
-
-def to_probabilities(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return log-odds as probabilities, none of them 0: Annif would drop it."""
-    return expit(np.maximum(scores, -80)).astype(np.float32)
 
 
 def _read_texts(corpus: Any, subjects: list[list[int]]) -> Iterator[str]:
