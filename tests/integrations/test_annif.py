@@ -89,6 +89,9 @@ def test_the_planted_subjects_are_suggested(annif: Any, model: Path) -> None:
     assert (batch.array.data > 0).all()
     assert (batch.array.data <= 1).all()
     assert set(np.diff(batch.array.indptr)) == {5}  # the limit
+    assert (
+        batch.array.data.min() < 0.4
+    )  # the probabilities of irli, which are low for wrong subjects
 
 
 def test_suggestions_have_the_probabilities_of_the_index(annif: Any, model: Path) -> None:
