@@ -254,7 +254,7 @@ def test_added_labels_are_found_and_not_everywhere(fitted: LabelIndex, near: boo
     others = np.flatnonzero(np.diff(Y[:, 10:].indptr) == 0)
     assert np.mean(index.predict(X[others], k=1).labels >= 10) < 0.05
     after = len(index._fitted().contents.model.layout.near_scale)
-    assert after == before + (len(carrying) if near else 0)
+    assert after == before + (len(carrying) if before else 0)
 
 
 def test_known_labels_keep_their_classifiers(fitted: LabelIndex) -> None:
