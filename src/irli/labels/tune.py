@@ -51,6 +51,7 @@ _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tr
 _BEST = 5  # labels that are measured
 _DOUBT = 0.001  # quality by which near rows must be worse to be left out
 _TIE = 0.0005  # quality within which the cheaper way wins
+_CLEAR = 0.002  # quality by which another cost must be better: less is chance
 _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
 _BLOCK = 65_536  # rows whose shortlists are found at once
 _SCORES = tuple(score for score in SCORES if score != "votes")  # those that are tried
@@ -442,7 +443,7 @@ class _Bench:
 
 
 def _climb(measure: Callable[[int], tuple[float, T]], start: int, count: int) -> T:
-    """Return what is best at one of `count` places, going from `start` as long as it gets better.
+    """Return what is best of `count` places, going from `start` while it gets clearly better.
 
     Examples
     --------
@@ -454,7 +455,7 @@ def _climb(measure: Callable[[int], tuple[float, T]], start: int, count: int) ->
         moved = False
         while 0 <= place + step < count:
             tried = measure(place + step)
-            if tried[0] <= best[0] + _TIE:
+            if tried[0] <= best[0] + _CLEAR:
                 break
             best, place, moved = tried, place + step, True
         if moved:
