@@ -38,7 +38,7 @@ COMMANDS = {
         "concurrent",
         "scale",
     ],
-    "labels": ["compare", "mach", "large", "annif"],
+    "labels": ["compare", "mach", "large", "annif", "online"],
     "cluster": ["large", "overhead", "failures", "replicas", "plan", "labels"],
     "paper": [
         "candidates",
@@ -342,6 +342,11 @@ def test_glove(run: Runner, results: Path) -> None:
     assert "by votes" in claims[0]["claim"]
 
 
+def test_labels_online(run: Runner) -> None:
+    rows = read_rows(run("labels", "online"))
+    assert [cells[2] for cells in rows[1:]] == ["old rows", "partial_fit", "new fit"]
+
+
 def test_paper_labels(run: Runner, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import bench.paper.labels
 
@@ -352,8 +357,8 @@ def test_paper_labels(run: Runner, results: Path, monkeypatch: pytest.MonkeyPatc
     assert methods[1:6] == [
         "IRLI, m = 5",
         "IRLI, m = 10",
+        "IRLI, m = 10, by votes alone",
         "IRLI, m = 10, by scores",
-        "irli, default",
         "MACH",
     ]
     assert {"SLEEC", "AnnexML", "PfastreXML"} <= set(methods)

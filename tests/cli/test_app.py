@@ -119,7 +119,8 @@ def test_k_has_a_short_form_everywhere() -> None:
         for option in command.params
         if option.name == "k"
     }
-    assert set(with_k) == {"search", "eval", "tune", "plan", "labels predict", "labels eval"}
+    labels = {"labels predict", "labels eval", "labels explain"}
+    assert set(with_k) == {"search", "eval", "tune", "plan"} | labels
     assert all({"--k", "-k"} == set(opts) for opts in with_k.values())
 
 

@@ -12,6 +12,7 @@ from plantedlabels import labelled, random_rows, small_labels
 
 import irli
 from irli import LabelIndex
+from irli.labels import tune
 from irli.labels.scaling import GIVEN, SCALINGS, Scaling, list_scalings
 
 
@@ -151,6 +152,12 @@ def stretched() -> tuple[np.ndarray[Any, Any], Any]:
     return np.hstack([quiet, loud]).astype(np.float32), Y
 
 
+@pytest.fixture
+def few_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "LEAST_ROWS", 100)
+
+
+@pytest.mark.usefixtures("few_rows_are_enough")
 def test_a_scaling_that_helps_is_chosen_and_kept(tmp_path: Path) -> None:
     X, Y = stretched()
     index = LabelIndex(small_labels(epochs=1), ranker=True).fit(X, Y, threads=1)
@@ -171,6 +178,7 @@ def test_a_scaling_that_helps_is_chosen_and_kept(tmp_path: Path) -> None:
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.usefixtures("few_rows_are_enough")
 def test_added_labels_are_learned_from_scaled_rows() -> None:
     """The ranker of new labels sees rows as that of the others does."""
     X, Y = stretched()

@@ -4,7 +4,7 @@ Rows often come in families: versions of one product, packages of one source. If
 at random, most have relatives in training, and a model that memorises looks better than it is on
 rows of a new family. If whole groups of near rows are held out, it looks worse than it is on rows
 of a known one. Nobody says which rows will come. Most are like those that came before, so a quarter
-of the held-out rows are groups, and the others are drawn at random.
+of the held-out rows are groups, and the others are drawn at random, with their near copies.
 """
 
 from __future__ import annotations
@@ -168,9 +168,29 @@ def hold_out(
     sizes = np.cumsum([len(group) for group in groups])
     count = int(np.searchsorted(sizes, wanted * _GROUPED)) + 1
     grouped = np.concatenate(groups[:count])
-    others = np.concatenate([*groups[count:], np.empty(0, dtype=np.int64)])
-    held = np.concatenate([grouped, rng.permutation(others)[: int(wanted * (1 - _GROUPED))]])
+    single = _draw_rows(embedded, groups[count:], wanted - len(grouped), rng)
+    held = np.concatenate([grouped, *single])
     return Split(np.setdiff1d(useful, held), rng.permutation(held))
+
+
+def _draw_rows(
+    embedded: NDArray[np.float32],
+    groups: list[NDArray[np.int64]],
+    wanted: int,
+    rng: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    """Draw a row of each group, with its near copies, until there are enough."""
+    drawn: list[NDArray[np.int64]] = []
+    missing = wanted
+    for group in groups:
+        if missing <= 0:
+            break
+        one = embedded[group[rng.integers(len(group))]]
+        copies = group[np.linalg.norm(embedded[group] - one, axis=1) <= _ALIKE]
+        if len(copies) <= max(_GROUP, missing):
+            drawn.append(copies)
+            missing -= len(copies)
+    return drawn
 
 
 def _group_rows(
