@@ -362,7 +362,7 @@ def test_more_and_more_for_nothing_is_not_tried_to_the_end(
             if parameters not in seen:
                 seen.append(parameters)
             count = float(len(seen))
-            return Measured(0.0, 0.0, probed=1.0, scanned=count, candidates=1.0, work=count)
+            return Measured(0.0, 0.0, probed=1.0, scanned=count, work=count)
 
     trial: Any = Useless()
     family = partial(tuning._by_threshold, 30, "votes")
