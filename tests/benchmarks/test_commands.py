@@ -358,7 +358,7 @@ def test_paper_labels(run: Runner, results: Path, monkeypatch: pytest.MonkeyPatc
         "IRLI, m = 5",
         "IRLI, m = 10",
         "IRLI, m = 10, by votes alone",
-        "IRLI, m = 10, by scores",
+        "irli, default",
         "MACH",
     ]
     assert {"SLEEC", "AnnexML", "PfastreXML"} <= set(methods)
