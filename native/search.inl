@@ -511,7 +511,8 @@ inline bool is_worth_all(const VectorLayout& layout, const SearchPlan& plan, con
                          double level) {
   constexpr double kFar = 2;  // levels
   if (filter) return level + kFar >= plan.exact_from;
-  return plan.wide >= layout.repetitions * layout.buckets;
+  // Votes come from buckets, so that items compared without any have none.
+  return plan.min_votes <= 1 && plan.wide >= layout.repetitions * layout.buckets;
 }
 
 // How many buckets a strange query probes besides the `probed` ones, if an earlier scan was worth

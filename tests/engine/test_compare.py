@@ -66,7 +66,7 @@ def test_all_items_are_compared(
     np.testing.assert_array_equal(found.distances, distances)
     total = n if allowed is None else int(allowed.sum())
     assert found.work is not None
-    assert found.work.tolist() == [[0, total, total, 1, 0]] * count
+    assert found.work.tolist() == [[0, total, total, 1, 0, 0, 0, 0]] * count
     told = explain(layout, q[0], p, allowed)
     np.testing.assert_array_equal(told.items, items[0])
     np.testing.assert_array_equal(told.distances, distances[0])
