@@ -54,6 +54,7 @@ EPOCHS = {"epochs": 30, "repartition_every": 5}
 # Few rows make few steps between two re-partitions, so that a higher rate than the paper's is
 # tried, with few repetitions and on training rows that are held out.
 RATES, FEW, HELD = (0.001, 0.01), 2, 0.1
+GAIN = 0.1  # points of P@5 that count as more precise
 # m buckets of each repetition. As in the paper's figure 2 and the authors' code, labels are sorted
 # by the sum of their buckets' scores. Votes alone leave many ties.
 PROBES: dict[str, dict[str, Any]] = {
@@ -310,7 +311,7 @@ def _answer(found: dict[str, dict[str, list[Figures]]]) -> list[Claim]:
             "More buckets (m = 10 for 5) are more precise",
             "P@5 43.49 for 43.15 on Wiki-500K, 31.02 for 30.58 on Amazon-670K",
             "; ".join(f"{name}: P@5 by {format_interval(each, 2)}" for name, each in gains.items()),
-            _judge([_lowest(each) > 0 for each in gains.values()]),
+            _judge([_lowest(each) > GAIN for each in gains.values()]),
             COMMAND,
         )
     )
