@@ -284,7 +284,7 @@ def test_a_ranker_as_asked(made: Made) -> None:
 
 def test_by_default_a_ranker_that_helps_is_kept() -> None:
     """With next to no training of the routers, the classifiers know better."""
-    assert fit(small_labels(epochs=1, repetitions=1, hidden=2)).calibration.by_margin > 0
+    assert fit(small_labels(epochs=1, repetitions=1, hidden=2)).calibration.is_blended
 
 
 def test_rows_without_labels_teach_nothing() -> None:

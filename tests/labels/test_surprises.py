@@ -234,7 +234,13 @@ def test_parameters_are_read_and_changed() -> None:
             index.set_params(**wrong)
         assert index.get_params() == {"recipe": "paper-labels", **others}
     sharded = ShardedLabelIndex(RECIPE, shards=3)
-    assert sharded.get_params() == {"recipe": RECIPE, "shards": 3, "ray": None, "replicas": 1}
+    assert sharded.get_params() == {
+        "recipe": RECIPE,
+        "shards": 3,
+        "ray": None,
+        "replicas": 1,
+        "objective": "balanced",
+    }
     assert sharded.set_params(shards=2).shards == 2
 
 

@@ -116,9 +116,10 @@ def _compare_pairs(
 
 def _gain_by_row(found: np.ndarray, truth: Any, weights: np.ndarray | None, k: int) -> np.ndarray:
     """Return what each row adds to P@k, or with weights to PSP@k: their mean is the metric."""
-    rows = np.arange(truth.shape[0])[:, None]
-    best = found[:, :k]
-    hit = np.asarray(truth[rows, np.maximum(best, 0)] != 0) & (best >= 0)
+    best, wide = found[:, :k], truth.shape[1]
+    row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    asked = np.arange(truth.shape[0])[:, None] * wide + best
+    hit = np.isin(asked, row * wide + truth.indices) & (best >= 0)
     if weights is None:
         return hit.sum(axis=1) / k
     got = (hit * weights[np.maximum(best, 0)]).sum(axis=1)
