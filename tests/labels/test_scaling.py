@@ -12,8 +12,9 @@ from plantedlabels import labelled, random_rows, small_labels
 
 import irli
 from irli import LabelIndex
-from irli.labels import tune
+from irli.labels import routing, tune
 from irli.labels.scaling import GIVEN, SCALINGS, Scaling, list_scalings
+from irli.learning.options import LearnOptions
 
 
 def counts(rows: int = 30, dim: int = 12, seed: int = 0) -> sp.csr_array:
@@ -189,3 +190,18 @@ def test_added_labels_are_learned_from_scaled_rows() -> None:
     index.add_labels(X, Y[:, 8:], threads=1)
     best = index.predict(X[~old], 1).labels.ravel()
     assert (best == Y[~old].indices).mean() > 0.8
+
+
+def test_routers_choose_a_scaling_but_not_those_of_the_paper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "LEAST_ROWS", 100)
+    X, Y = stretched()
+    run = LearnOptions(threads=1)
+    chosen = routing.choose_routing(X, Y, small_labels(epochs=2), run)
+    assert chosen.name in SCALINGS
+    tried: list[Any] = []
+    monkeypatch.setattr(routing, "list_scalings", tried.append)
+    paper = irli.recipe("paper-labels", buckets=4, hidden=8, repetitions=1, choices=2)
+    assert routing.choose_routing(X, Y, paper, run) is GIVEN
+    assert not tried

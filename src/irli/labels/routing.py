@@ -37,8 +37,10 @@ def choose_routing(rows: Rows, labels: Sparse, recipe: Recipe, run: LearnOptions
         Resolved for the labels.
     """
     useful = np.flatnonzero(np.diff(labels.indptr))
+    if not recipe.standardize or len(useful) < LEAST_ROWS:  # the paper takes rows as they are
+        return GIVEN
     scalings = list_scalings(rows)
-    if len(scalings) == 1 or len(useful) < LEAST_ROWS:
+    if len(scalings) == 1:
         return GIVEN
     rng = np.random.default_rng([recipe.seed, 0x5C])
     chosen = np.sort(rng.permutation(useful)[:_ROWS])
