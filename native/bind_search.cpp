@@ -221,7 +221,8 @@ class VectorSearcher {
   // Search one query (d,). Return whether it could be: it must be contiguous, float32 and finite.
   // `ids` (N) must be int64.
   bool search_one(nb::handle query, const SearchPlan& plan, nb::handle ids, int64_t form,
-                  nb::handle distances, nb::handle items) {
+                  nb::handle distances, nb::handle items, const Allowed& allowed,
+                  const Rows& rows_allowed) {
     const Row<const float> row(query);
     if (!row.has(layout_.dim)) return false;
     const Row<const int64_t> names(ids);
@@ -230,9 +231,11 @@ class VectorSearcher {
     if (!names.has(layout_.items) || !near.has(plan.k) || !found.has(plan.k))
       throw std::invalid_argument("The ids or the answers have the wrong type or shape.");
     check_plan(plan);
+    Filter permitted{};
+    const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
-    return kernels_.search_block(layout_, plan, nullptr, names.data(), static_cast<Form>(form),
+    return kernels_.search_block(layout_, plan, filter, names.data(), static_cast<Form>(form),
                                  row.data(), 1, borrowed->prepare(plan), near.data(),
                                  found.data(), nullptr);
   }
@@ -329,8 +332,8 @@ class VectorSearcher {
 
   static constexpr int64_t kWork = 8;  // columns of `work`
 
-  // A filter is a mask (N), or the allowed rows (m) if all of them are compared. Both are read from
-  // Python, so the rows are checked.
+  // A filter is a mask (N), and rows (m) if all allowed items are compared, or if they are known.
+  // Both are read from Python, so the rows are checked: here if all of them will be read.
   const Filter* read_filter(const Allowed& allowed, const Rows& rows, bool exact,
                             Filter& filter) const {
     if (!allowed && !rows) return nullptr;
@@ -344,7 +347,7 @@ class VectorSearcher {
     filter.rows = rows->data();
     filter.count = static_cast<int64_t>(rows->shape(0));
     bool good = filter.count <= layout_.items;
-    for (int64_t t = 0; t < filter.count; ++t)
+    for (int64_t t = 0; exact && t < filter.count; ++t)
       good &= static_cast<uint32_t>(filter.rows[t]) < static_cast<uint32_t>(layout_.items);
     if (!good) throw std::invalid_argument("The rows of a filter must be rows of the index.");
     return &filter;
@@ -408,7 +411,8 @@ void bind_search(nb::module_& m) {
            nb::arg("first"), nb::arg("last"), as_is("distances"), as_is("items"),
            as_is("work").none() = nb::none(), as_is("routed").none() = nb::none())
       .def("search_one", &VectorSearcher::search_one, nb::arg("query"), nb::arg("plan"),
-           nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"))
+           nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"),
+           as_is("allowed").none() = nb::none(), as_is("rows").none() = nb::none())
       .def("route", &VectorSearcher::route, as_is("queries"), as_is("out"))
       .def("route_part", &VectorSearcher::route_part, as_is("query"), nb::arg("form"),
            nb::arg("first"), nb::arg("last"), as_is("out"))

@@ -26,17 +26,7 @@ inline void fetch(const void* address, int64_t size) {
   }
 }
 
-// The first `count` (< 16) floats, then zeros.
-inline Floats load_some(const float* from, int64_t count) {
-  float lanes[16] = {};
-  memcpy(lanes, from, static_cast<size_t>(count) * sizeof(float));
-  return load(lanes);
-}
-inline Floats widen_some(const int8_t* from, int64_t count) {
-  int8_t lanes[16] = {};
-  memcpy(lanes, from, static_cast<size_t>(count));
-  return widen(lanes);
-}
+// Write the first `count` (< 16) lanes.
 inline void store_some(float* to, const Floats& a, int64_t count) {
   float lanes[16];
   store(lanes, a);

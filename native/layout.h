@@ -19,9 +19,9 @@ constexpr int64_t kLevels = 24;  // a search at level j is as wide as one for 2^
 // Queries that are compared with all items together, at most. Fewer than kTogether are compared one
 // by one.
 constexpr int64_t kCompared = 64, kTogether = 4;
-// The keys that each of them keeps: few, so that the cut soon excludes most items.
-inline int64_t count_kept(int64_t k) { return k > 64 ? 4 * k : 256; }
-// How many of them are compared together: all their keys take 8 MB at most.
+// The keys that a query keeps for its k nearest: few, so that the k-th best soon excludes most items.
+inline int64_t count_kept(int64_t k) { return k > 16 ? 4 * k : 64; }
+// How many of these queries are compared together: all their keys take 8 MB at most.
 inline int64_t count_compared(int64_t k) {
   const int64_t count = (int64_t{1} << 20) / count_kept(k);
   return count > kCompared ? kCompared : count < 1 ? 1 : count;

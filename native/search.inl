@@ -495,10 +495,14 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
   if (filter && !filter->rows) {
     for (int64_t item = 0; item < layout.items; ++item)
       if (filter->mask[item]) scratch.touched[count++] = static_cast<int32_t>(item);
+  } else if (filter) {
+    for (int64_t t = 0; t < filter->count; ++t) {
+      scratch.touched[count] = filter->rows[t];
+      count += static_cast<uint32_t>(filter->rows[t]) < static_cast<uint32_t>(layout.items);
+    }
   } else {
-    count = filter ? filter->count : layout.items;
-    for (int64_t t = 0; t < count; ++t)
-      scratch.touched[t] = filter ? filter->rows[t] : static_cast<int32_t>(t);
+    count = layout.items;
+    for (int64_t t = 0; t < count; ++t) scratch.touched[t] = static_cast<int32_t>(t);
   }
   scratch.counts.found = scratch.counts.read = count;
   scratch.counts.probed = scratch.counts.coded = 0;
@@ -701,16 +705,18 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
   const int32_t* touched = scratch.touched;
   for (int64_t t = 0; t < smaller_of(kVectorsAhead, chosen); ++t)
     fetch(layout.vectors + touched[t] * layout.dim, bytes);
+  const int64_t room = smaller_of(scratch.room, count_kept(k));
+  float farthest = INFINITY;
   int64_t count = 0;
   for (int64_t t = 0; t < chosen; ++t) {
     if (t + kVectorsAhead < chosen)
       fetch(layout.vectors + touched[t + kVectorsAhead] * layout.dim, bytes);
     float distance = compute_distance(layout, query, touched[t]);
     if (by_score > 0) distance -= by_score * scratch.scores[touched[t]];
-    if (!(distance <= INFINITY)) continue;  // NaN
+    if (!(distance <= farthest)) continue;  // or NaN
     scratch.keys[count++] = make_key(-distance, static_cast<uint32_t>(touched[t]));
-    if (count == scratch.room) {
-      kth_largest(scratch.keys, count, k);
+    if (count == room) {
+      farthest = -key_value(kth_largest(scratch.keys, count, k));
       count = k;
     }
   }
@@ -721,28 +727,29 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
 
 // --- all items ----------------------------------------------------------------------------------
 
-constexpr int64_t kRows = 16;  // queries that are compared at once
-constexpr int64_t kTile = 4;   // items that are compared at once
+constexpr int64_t kRows = 16;  // queries whose columns are stored together (d, 16)
 
-// Compare a few items with 16 queries, which are given column by column (d, 16).
-template <bool kSquared>
+// Compare kTile items with kSets times 16 queries.
+template <bool kSquared, int64_t kSets>
 inline void compare_tile(const float* columns, int64_t dim, const float* const* vectors,
-                         Floats* near) {
-  Floats total[kTile];
-  for (Floats& each : total) each = fill(0);
+                         Floats (*near)[kTile]) {
+  Floats total[kSets][kTile];
+  for (auto& set : total)
+    for (Floats& each : set) each = fill(0);
   for (int64_t j = 0; j < dim; ++j) {
-    const Floats query = load(columns + kRows * j);
+    Floats query[kSets];
+    for (int64_t s = 0; s < kSets; ++s) query[s] = load(columns + kRows * (s * dim + j));
     for (int64_t t = 0; t < kTile; ++t) {
       const Floats value = fill(vectors[t][j]);
-      if constexpr (kSquared) {
-        const Floats gap = subtract(query, value);
-        total[t] = fused(gap, gap, total[t]);
-      } else {
-        total[t] = fused(query, value, total[t]);
+      for (int64_t s = 0; s < kSets; ++s) {
+        const Floats factor = kSquared ? subtract(query[s], value) : query[s];
+        total[s][t] = fused(factor, kSquared ? factor : value, total[s][t]);
       }
     }
   }
-  for (int64_t t = 0; t < kTile; ++t) near[t] = kSquared ? subtract(fill(0), total[t]) : total[t];
+  for (int64_t s = 0; s < kSets; ++s)
+    for (int64_t t = 0; t < kTile; ++t)
+      near[s][t] = kSquared ? subtract(fill(0), total[s][t]) : total[s][t];
 }
 
 // The nearest items of a query so far, as keys.
@@ -775,9 +782,10 @@ inline void keep_near(const Floats* near, const int64_t* items, int64_t count, i
 
 // Write 16 queries column by column (d, 16). Lanes without a query repeat the last one.
 inline void write_columns(const float* rows, int64_t queries, int64_t dim, float* columns) {
-  for (int64_t i = 0; i < kRows; ++i)
-    for (int64_t j = 0; j < dim; ++j)
-      columns[j * kRows + i] = rows[smaller_of(i, queries - 1) * dim + j];
+  const float* row[kRows];
+  for (int64_t i = 0; i < kRows; ++i) row[i] = rows + smaller_of(i, queries - 1) * dim;
+  for (int64_t j = 0; j < dim; ++j)
+    for (int64_t i = 0; i < kRows; ++i) columns[j * kRows + i] = row[i][j];
 }
 
 // Compare all allowed items with many queries, and write the k nearest of each. The items are read
@@ -805,7 +813,8 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
     if (filter)
       for (int64_t t = high; t < smaller_of(high + step, total); ++t)
         fetch(layout.vectors + find_item(t) * dim, bytes);
-    for (int64_t i = 0; i < queries; i += kRows) {
+    for (int64_t i = 0; i < queries;) {
+      const int64_t sets = kSets > 1 && queries - i > kRows ? kSets : 1;
       for (int64_t first = low; first < high; first += kTile) {
         int64_t tile[kTile];
         const float* vectors[kTile];
@@ -813,14 +822,18 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
           tile[t] = find_item(smaller_of(first + t, high - 1));
           vectors[t] = layout.vectors + tile[t] * dim;
         }
-        Floats near[kTile];
-        if (layout.metric == kL2)
-          compare_tile<true>(scratch.columns + i * dim, dim, vectors, near);
-        else
-          compare_tile<false>(scratch.columns + i * dim, dim, vectors, near);
-        keep_near(near, tile, smaller_of(kTile, high - first), smaller_of(kRows, queries - i), k,
-                  room, cuts + i, nearest + i);
+        Floats near[kSets][kTile];
+        const float* columns = scratch.columns + i * dim;
+        const auto compare = layout.metric == kL2
+                                 ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
+                                 : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
+        compare(columns, dim, vectors, near);
+        for (int64_t s = 0; s < sets; ++s)
+          keep_near(near[s], tile, smaller_of(kTile, high - first),
+                    smaller_of(kRows, queries - i - s * kRows), k, room, cuts + i + s * kRows,
+                    nearest + i + s * kRows);
       }
+      i += sets * kRows;
     }
   }
   for (int64_t i = 0; i < queries; ++i) {

@@ -9,6 +9,7 @@ namespace irli {
 namespace {
 
 constexpr const char* kName = "avx2";
+constexpr int64_t kTile = 4, kSets = 1;
 
 struct Floats {
   __m256 low, high;
@@ -21,10 +22,43 @@ inline void store(float* to, const Floats& a) {
   _mm256_storeu_ps(to + 8, a.high);
 }
 
-inline Floats widen(const int8_t* from) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+inline Floats load_some(const float* from, int64_t count) {
+  static constexpr int32_t kMask[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                        -1, -1, -1, -1, -1};  // then zeros
+  const __m256i* mask = reinterpret_cast<const __m256i*>(kMask + 16 - count);
+  return {_mm256_maskload_ps(from, _mm256_loadu_si256(mask)),
+          _mm256_maskload_ps(from + 8, _mm256_loadu_si256(mask + 1))};
+}
+
+inline Floats widen_bytes(__m128i bytes) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+inline Floats widen(const int8_t* from) {
+  return widen_bytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+// Bytes that are written to memory one by one and read at once would stall. So the last ones are
+// put together in a register.
+inline Floats widen_some(const int8_t* from, int64_t count) {
+  uint64_t words[2] = {};
+  for (int64_t done = 0, word = 0; done < count; done += 8, ++word) {
+    const int8_t* at = from + done;
+    const int64_t left = count - done;
+    uint64_t value = 0;
+    if (left >= 8) {
+      memcpy(&value, at, 8);
+    } else if (left >= 4) {  // the two fours may overlap
+      uint32_t first, last;
+      memcpy(&first, at, 4);
+      memcpy(&last, at + left - 4, 4);
+      value = first | uint64_t{last} << 8 * (left - 4);
+    } else {
+      for (int64_t i = 0; i < left; ++i)
+        value |= uint64_t{static_cast<uint8_t>(at[i])} << 8 * i;
+    }
+    words[word] = value;
+  }
+  return widen_bytes(_mm_set_epi64x(static_cast<int64_t>(words[1]), static_cast<int64_t>(words[0])));
 }
 
 inline Floats widen(const int32_t* from) {

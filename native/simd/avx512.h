@@ -9,6 +9,7 @@ namespace irli {
 namespace {
 
 constexpr const char* kName = "avx512";
+constexpr int64_t kTile = 8, kSets = 2;
 
 struct Floats {
   __m512 all;
@@ -18,8 +19,19 @@ inline Floats fill(float value) { return {_mm512_set1_ps(value)}; }
 inline Floats load(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline void store(float* to, const Floats& a) { _mm512_storeu_ps(to, a.all); }
 
+inline __mmask16 first_lanes(int64_t count) {
+  return static_cast<__mmask16>((uint32_t{1} << count) - 1);
+}
+inline Floats load_some(const float* from, int64_t count) {
+  return {_mm512_maskz_loadu_ps(first_lanes(count), from)};
+}
+
 inline Floats widen(const int8_t* from) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+}
+inline Floats widen_some(const int8_t* from, int64_t count) {
+  const __m128i bytes = _mm_maskz_loadu_epi8(first_lanes(count), from);
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 inline Floats widen(const int32_t* from) {

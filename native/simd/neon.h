@@ -14,6 +14,7 @@ constexpr const char* kName = "neondot";
 #else
 constexpr const char* kName = "neon";
 #endif
+constexpr int64_t kTile = 4, kSets = 1;
 
 struct Floats {
   float32x4_t part[4];
@@ -30,12 +31,23 @@ inline void store(float* to, const Floats& a) {
   for (int p = 0; p < 4; ++p) vst1q_f32(to + 4 * p, a.part[p]);
 }
 
+inline Floats load_some(const float* from, int64_t count) {
+  float lanes[16] = {};
+  memcpy(lanes, from, static_cast<size_t>(count) * sizeof(float));
+  return load(lanes);
+}
+
 inline Floats widen(const int8_t* from) {
   const int8x16_t bytes = vld1q_s8(from);
   const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
            vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+}
+inline Floats widen_some(const int8_t* from, int64_t count) {
+  int8_t lanes[16] = {};
+  memcpy(lanes, from, static_cast<size_t>(count));
+  return widen(lanes);
 }
 inline Floats widen(const int32_t* from) {
   Floats out;

@@ -3,6 +3,7 @@
 // Each back-end has the same types and functions as this file:
 //   Floats          16 floats. Sums run in these 16 lanes on every processor, and `sum` folds the
 //                   lanes in one fixed order. So all processors with FMA give the same bits.
+//   kTile, kSets    a tile of so many items and sets of 16 queries has its sums in registers
 //   sum_block       the sums of 32 items' 4-bit codes
 //   add_byte_sums   products of unsigned and signed bytes
 #pragma once
@@ -15,6 +16,7 @@ namespace irli {
 namespace {
 
 constexpr const char* kName = "plain";
+constexpr int64_t kTile = 4, kSets = 1;
 
 struct Floats {
   float lane[16];
@@ -34,9 +36,23 @@ inline Floats load(const float* from) {
 
 inline void store(float* to, const Floats& a) { memcpy(to, a.lane, sizeof a.lane); }
 
+// The first `count` (< 16) floats, then zeros. Nothing behind them is read.
+inline Floats load_some(const float* from, int64_t count) {
+  Floats out = {};
+  memcpy(out.lane, from, static_cast<size_t>(count) * sizeof(float));
+  return out;
+}
+
 inline Floats widen(const int8_t* from) {
   Floats out;
   for (int i = 0; i < 16; ++i) out.lane[i] = static_cast<float>(from[i]);
+  return out;
+}
+
+// The first `count` (< 16) bytes, then zeros.
+inline Floats widen_some(const int8_t* from, int64_t count) {
+  Floats out = {};
+  for (int64_t i = 0; i < count; ++i) out.lane[i] = static_cast<float>(from[i]);
   return out;
 }
 

@@ -103,6 +103,8 @@ class VectorSearcher:
         form: int,
         distances: NDArray[np.float32],
         items: NDArray[np.int64],
+        allowed: NDArray[np.bool_] | None = ...,
+        rows: NDArray[np.int32] | None = ...,
     ) -> bool: ...
     def route(self, queries: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write the log-probabilities (n, R, B) of all buckets."""

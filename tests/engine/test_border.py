@@ -18,7 +18,7 @@ from irli._native import SearchPlan, VectorSearcher
 from irli.base.memory import read_only
 from irli.engine.int8 import make_projection
 from irli.engine.router import Router
-from irli.engine.vector_layout import CODES, L2, PLAIN, VectorLayout
+from irli.engine.vector_layout import CODES, L2, LEVELS, PLAIN, VectorLayout
 
 DIM, N, B, R = 6, 80, 12, 2
 
@@ -100,6 +100,10 @@ def arguments() -> dict[str, Any]:
     }
 
 
+def filter_arguments() -> dict[str, Any]:
+    return {name: arguments()[name] for name in ("allowed", "rows")}
+
+
 def arguments_of_one() -> dict[str, Any]:
     return {
         "query": normal(DIM, seed=2),
@@ -108,12 +112,12 @@ def arguments_of_one() -> dict[str, Any]:
         "form": PLAIN,
         "distances": np.empty(5, dtype=np.float32),
         "items": np.empty(5, dtype=np.int64),
+        **filter_arguments(),
     }
 
 
 def arguments_of_explain() -> dict[str, Any]:
-    names = ("allowed", "rows")
-    return {"query": normal(1, DIM, seed=2), "plan": plan()} | {n: arguments()[n] for n in names}
+    return {"query": normal(1, DIM, seed=2), "plan": plan(), **filter_arguments()}
 
 
 def arguments_of_route() -> dict[str, Any]:
@@ -126,7 +130,7 @@ CALLS = {
         arguments,
         ("queries", "allowed", "rows", "ids", "distances", "items", "work"),
     ),
-    "search_one": (arguments_of_one, ("ids", "distances", "items")),
+    "search_one": (arguments_of_one, ("ids", "distances", "items", "allowed", "rows")),
     "explain": (arguments_of_explain, ("query", "allowed", "rows")),
     "route": (arguments_of_route, ("queries", "out")),
 }
@@ -151,7 +155,7 @@ def test_arrays_are_never_converted(call: str, name: str) -> None:
 @pytest.mark.parametrize(("call", "name"), EACH)
 def test_only_what_may_be_missing_may_be_none(call: str, name: str) -> None:
     ask, good = getattr(VectorSearcher(index()), call), CALLS[call][0]()
-    if name in ("ids", "rows", "work") and call != "search_one":
+    if name in ("rows", "work") or (name == "ids" and call != "search_one"):
         ask(**{**good, name: None})
     else:
         with pytest.raises((TypeError, ValueError)):
@@ -160,7 +164,7 @@ def test_only_what_may_be_missing_may_be_none(call: str, name: str) -> None:
 
 def test_a_filter_is_a_mask_unless_all_are_compared() -> None:
     searcher = VectorSearcher(index())
-    for ask, good in ((searcher.search, arguments()), (searcher.explain, arguments_of_explain())):
+    for ask, good in ways_to_filter(searcher):
         ask(**{**good, "allowed": None, "rows": None})
         ask(**{**good, "rows": None})
         with pytest.raises(ValueError, match="must have a mask"):
@@ -171,13 +175,35 @@ def test_a_filter_is_a_mask_unless_all_are_compared() -> None:
             ask(**{**exact, "rows": None})
 
 
+def ways_to_filter(searcher: VectorSearcher) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
+    return [
+        (searcher.search, arguments()),
+        (searcher.search_one, arguments_of_one()),
+        (searcher.explain, arguments_of_explain()),
+    ]
+
+
 @pytest.mark.parametrize("rows", [[-1], [N], [0, N], [2**31 - 1], [-(2**31)], [0] * (N + 1)])
 def test_rows_of_a_filter_that_no_item_has_are_refused(rows: list[int]) -> None:
     searcher = VectorSearcher(index())
     given = np.array(rows, dtype=np.int32)
-    for ask, good in ((searcher.search, arguments()), (searcher.explain, arguments_of_explain())):
+    for ask, good in ways_to_filter(searcher):
+        exact = {**good, "plan": plan(k=good["plan"].k, exact=True), "rows": given}
         with pytest.raises(ValueError, match="rows of a filter must be rows of the index"):
-            ask(**{**good, "rows": given})
+            ask(**exact)
+
+
+def test_rows_of_a_filter_that_no_item_has_are_left_out_of_a_wide_search() -> None:
+    """They are not read before a search has widened so far that all allowed items are compared."""
+    searcher = VectorSearcher(index())
+    rows = np.array([-1, 3, N, 7, 2**31 - 1], dtype=np.int32)
+    allowed = np.zeros(N, dtype=bool)
+    allowed[[3, 7]] = True
+    wide = plan(k=5, thresholds=[0.0] * LEVELS, centroids=[0.0] * LEVELS, exact_from=0.0)
+    for ask, good in ways_to_filter(searcher):
+        answer = ask(**{**good, "plan": wide, "rows": rows, "allowed": allowed})
+        found = answer["items"] if isinstance(answer, dict) else good["items"]
+        assert set(np.unique(found).tolist()) == {-1, 3, 7}
 
 
 @pytest.mark.parametrize("name", ["distances", "items", "work"])

@@ -104,6 +104,30 @@ def test_a_prepared_filter_allows_what_the_filter_did() -> None:
     assert np.array_equal(index.search(Q, 5, filter=changed).ids, right)
 
 
+@pytest.mark.parametrize("recipe", ["exact", "default"])
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_a_single_query_with_a_filter_is_answered_as_in_a_batch(recipe: str, metric: str) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3000, 10)).astype(np.float32)
+    changes = {"epochs": 1} if recipe == "default" else {}
+    index = irli.VectorIndex(metric, recipe=irli.recipe(recipe, **changes))
+    index.fit(X, ids=np.arange(3000) + 7)
+    Q = rng.normal(size=(20, 10)).astype(np.float32)
+    for share in (0.001, 0.1, 0.5):
+        mask = rng.random(3000) < share
+        for filter in (mask, index.allow(mask), np.flatnonzero(mask) + 7):
+            for k in (1, 10):
+                found = index.search(Q, k, filter=filter, exact=True)
+                one = [index.search(q, k, filter=filter, exact=True) for q in Q]
+                assert np.array_equal([each.ids for each in one], found.ids)
+                assert np.array_equal([each.distances for each in one], found.distances)
+                alone = np.array([index.search(q, k, filter=filter).ids for q in Q])
+                again = np.array([index.search(q.tolist(), k, filter=filter).ids for q in Q])
+                assert np.array_equal(alone, again)
+                known = (alone - 7)[alone >= 0]
+                assert mask[known].all()
+
+
 def test_a_filter_of_another_index_is_refused() -> None:
     one, other = (irli.VectorIndex().fit(np.eye(n)) for n in (3, 4))
     with pytest.raises(InvalidParameter, match="prepared for this index of 4 items"):

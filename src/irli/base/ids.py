@@ -72,8 +72,15 @@ class Allowed:
         return allowed
 
     def copy(self) -> Allowed:
-        """Return the same items, in arrays that nobody else can change."""
-        return Allowed.where(self.mask.copy())
+        """Return the same items, in arrays that nobody else can change, ready for any search."""
+        allowed = Allowed.where(self.mask.copy())
+        allowed.rows = np.flatnonzero(allowed.mask).astype(np.int32)
+        return allowed
+
+    @property
+    def known_rows(self) -> NDArray[np.int32] | None:
+        """The rows if they have been made already."""
+        return self.__dict__.get("rows")
 
     @cached_property
     def rows(self) -> NDArray[np.int32]:

@@ -66,6 +66,7 @@ class _LastPlan(NamedTuple):
     defaults: SearchParameters
     k: int
     given: SearchArguments
+    filtered: tuple[int, int] | None  # allowed items and queries, if there is a filter
     plan: SearchPlan
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -257,13 +258,13 @@ class VectorIndex(SavedIndex, Configured):
         searcher, filters = self._fitted(), split_filter(filter)
         if filters is not None:
             return self._search_each(queries, k, filters, threads, parameters)
+        allowed, form = self._ids.allowed(filter), ANSWER_FORM[self.metric]
         spread = searcher.is_slow_to_route and thread_count(threads) > 1
-        if filter is None and type(queries) is np.ndarray and queries.ndim == 1 and not spread:
-            answer = self._search_one(queries, k, parameters)
+        if type(queries) is np.ndarray and queries.ndim == 1 and not spread:
+            answer = self._search_one(queries, k, parameters, allowed)
             if answer is not None:
                 return answer
         prepared, single = as_queries(queries, searcher.layout.vectors.shape[1])
-        allowed, form = self._ids.allowed(filter), ANSWER_FORM[self.metric]
         plan = self._make_plan(k, parameters, allowed, len(prepared))
         _check_scale(prepared, "queries", self.metric)
         threads = thread_count(threads)
@@ -377,14 +378,14 @@ class VectorIndex(SavedIndex, Configured):
         return explanation._replace(ids=ids, votes=_add_columns(explanation.votes, k, 0))
 
     def _search_one(
-        self, query: NDArray[Any], k: int, parameters: SearchArguments
+        self, query: NDArray[Any], k: int, parameters: SearchArguments, allowed: Allowed | None
     ) -> SearchResult | None:
         """Search one query (d,) with little ado, or return None if it takes more."""
-        plan = self._make_plan(k, parameters)
+        plan = self._make_plan(k, parameters, allowed)
         if plan.k != k:
             return None
         form = ANSWER_FORM[self.metric]
-        found = self._fitted().search_one(query, plan, self._ids.values, form)
+        found = self._fitted().search_one(query, plan, allowed, self._ids.values, form)
         # Else the query may be too long, or the answer too short.
         if found is not None and math.isfinite(found[0][0]) and found[1][-1] >= 0:
             return self._make_result(*found)
@@ -421,20 +422,20 @@ class VectorIndex(SavedIndex, Configured):
     ) -> SearchPlan:
         """Return the plan of a search, or the last plan if the arguments are the same."""
         last = self._last
+        filtered = None if allowed is None else (allowed.count, queries)
         # Compare with 'is': True equals 1, but is no valid number of probes.
-        if allowed is None and last is not None and last.k is k and last.defaults is self.defaults:
-            if not given and not last.given:
-                return last.plan
-            same = len(last.given) == len(given)
+        if last is not None and last.k is k and last.defaults is self.defaults:
+            same = last.filtered == filtered and len(last.given) == len(given)
             if same and all(last.given.get(name, self) is value for name, value in given.items()):
                 return last.plan
         check_k(k, len(self), owner="search")
         parameters, most = self.defaults.replace(**given), min(int(k), len(self))
         self._check_score(parameters.score)
-        if allowed is not None:
-            return self._plan_filtered(parameters, most, allowed.count, queries)
-        plan = parameters.to_plan(most)
-        self._last = _LastPlan(self.defaults, k, given, plan)
+        if filtered is None:
+            plan = parameters.to_plan(most)
+        else:
+            plan = self._plan_filtered(parameters, most, *filtered)
+        self._last = _LastPlan(self.defaults, k, given, filtered, plan)
         return plan
 
     def _check_score(self, score: str) -> None:

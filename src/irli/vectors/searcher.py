@@ -154,7 +154,7 @@ class Searcher:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         distances = np.empty((len(queries), plan.k), dtype=np.float32)
         items = np.empty((len(queries), plan.k), dtype=np.int64)
-        mask, rows = _read_filter(allowed, plan)
+        mask, rows = _read_filter(allowed, plan, len(queries))
         routed = None
         if threads > 1 and len(queries) == 1 and self.is_slow_to_route and not plan.exact:
             routed = self._route_on_threads(queries[0], form, threads)
@@ -195,7 +195,12 @@ class Searcher:
         return out
 
     def search_one(
-        self, query: NDArray[Any], plan: SearchPlan, ids: NDArray[np.int64], form: int
+        self,
+        query: NDArray[Any],
+        plan: SearchPlan,
+        allowed: Allowed | None,
+        ids: NDArray[np.int64],
+        form: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Return distances and ids (k,) for one query, or None if it needs to be converted.
 
@@ -203,7 +208,8 @@ class Searcher:
         """
         k = plan.k
         distances, items = np.empty(k, np.float32), np.empty(k, np.int64)
-        if self._native.search_one(query, plan, ids, form, distances, items):
+        mask, rows = _read_filter(allowed, plan)
+        if self._native.search_one(query, plan, ids, form, distances, items, mask, rows):
             return distances, items
         return None
 
@@ -241,9 +247,15 @@ class Searcher:
 
 
 def _read_filter(
-    allowed: Allowed | None, plan: SearchPlan
+    allowed: Allowed | None, plan: SearchPlan, queries: int = 1
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.int32] | None]:
-    """Return the mask of a filter, or its rows if all of them are compared at once."""
+    """Return the mask of a filter, or its rows if all of them are compared at once.
+
+    A search that widens far compares all allowed items, too. With their rows it need not look for
+    them in the mask. It pays to make rows for many queries.
+    """
     if allowed is None:
         return None, None
-    return (None, allowed.rows) if plan.exact else (allowed.mask, None)
+    if plan.exact:
+        return None, allowed.rows
+    return allowed.mask, allowed.rows if queries >= BLOCK else allowed.known_rows
