@@ -27,7 +27,7 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
                      int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
                      const std::vector<double>& thresholds, const std::vector<double>& centroids,
                      double start, double exact_from, double unsure, double far, int64_t wide,
-                     int64_t spent, int64_t picked) {
+                     int64_t spent, int64_t picked, double length) {
   const bool codes = score == kCodes;
   const int64_t levels = static_cast<int64_t>(thresholds.size());
   if (k < 1 || probes < 0 || min_votes < 0 || candidates < 0 || score < 0 || score > kCodes ||
@@ -35,7 +35,7 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
       !(by_score >= 0 && by_score < 1e30) || levels > kLevels ||
       (levels && centroids.size() != thresholds.size()) || centroids.size() > kLevels ||
       !are_counts(centroids) ||
-      !(start >= 0) || wide < 0 || spent < 0 || picked < 0 || picked > kMostCandidates ||
+      !(start >= 0) || !(length >= 0 && length < 1e30) || wide < 0 || spent < 0 || picked < 0 || picked > kMostCandidates ||
       (picked > 0 && (by_score > 0 || min_votes > 1)))
     throw std::invalid_argument("The parameters of a SearchPlan are out of range.");
   SearchPlan plan{};
@@ -58,6 +58,7 @@ SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_vo
   plan.wide = wide;
   plan.spent = spent;
   plan.picked = picked;
+  plan.length = length;
   return plan;
 }
 
@@ -258,8 +259,9 @@ class VectorSearcher {
 
   // Write the log-probabilities of the repetitions from `first` to `last` of one query (d,) into
   // `out` (R, B). So several threads can route it.
-  void route_part(const Array<const float, nb::ndim<1>>& query, int64_t form, int64_t first,
-                  int64_t last, const Array<float, nb::ndim<2>>& out) {
+  void route_part(const Array<const float, nb::ndim<1>>& query, const SearchPlan& plan,
+                  int64_t form, int64_t first, int64_t last,
+                  const Array<float, nb::ndim<2>>& out) {
     check_shape("query", query, {layout_.dim});
     check_shape("out", out, {layout_.repetitions, layout_.buckets});
     if (first < 0 || last > layout_.repetitions || first > last)
@@ -267,7 +269,8 @@ class VectorSearcher {
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
     Scratch& scratch = borrowed->prepare(SearchPlan{.k = 1});
-    if (!kernels_.route_part(layout_, query.data(), static_cast<Form>(form), first, last, scratch))
+    if (!kernels_.route_part(layout_, plan, query.data(), static_cast<Form>(form), first, last,
+                             scratch))
       throw std::invalid_argument("The queries must be finite.");
     std::copy_n(scratch.logits + first * layout_.buckets, (last - first) * layout_.buckets,
                 out.data() + first * layout_.buckets);
@@ -377,11 +380,11 @@ void bind_search(nb::module_& m) {
              int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
              const std::vector<double>& thresholds, const std::vector<double>& centroids,
              double start, double exact_from, double unsure, double far, int64_t wide,
-             int64_t spent, int64_t picked) {
+             int64_t spent, int64_t picked, double length) {
             new (plan)
                 SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, by_score, exact, fill,
                                      thresholds, centroids, start, exact_from, unsure,
-                                     far, wide, spent, picked));
+                                     far, wide, spent, picked, length));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("threshold"),
           nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"),
@@ -389,7 +392,8 @@ void bind_search(nb::module_& m) {
           nb::arg("centroids") = std::vector<double>(),
           nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("unsure") = 0.0,
           nb::arg("far") = HUGE_VAL,
-          nb::arg("wide") = 0, nb::arg("spent") = 0, nb::arg("picked") = 0)
+          nb::arg("wide") = 0, nb::arg("spent") = 0, nb::arg("picked") = 0,
+          nb::arg("length") = 0.0)
       .def_ro("k", &SearchPlan::k)
       .def_ro("probes", &SearchPlan::probes)
       .def_ro("threshold", &SearchPlan::threshold)
@@ -414,8 +418,8 @@ void bind_search(nb::module_& m) {
            nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"),
            as_is("allowed").none() = nb::none(), as_is("rows").none() = nb::none())
       .def("route", &VectorSearcher::route, as_is("queries"), as_is("out"))
-      .def("route_part", &VectorSearcher::route_part, as_is("query"), nb::arg("form"),
-           nb::arg("first"), nb::arg("last"), as_is("out"))
+      .def("route_part", &VectorSearcher::route_part, as_is("query"), nb::arg("plan"),
+           nb::arg("form"), nb::arg("first"), nb::arg("last"), as_is("out"))
       .def("explain", &VectorSearcher::explain, as_is("query"), nb::arg("plan"),
            as_is("allowed").none(), as_is("rows").none());
 }

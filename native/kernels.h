@@ -25,8 +25,8 @@ struct Kernels {
                         int64_t pieces, int64_t size, float eta, uint8_t* codes);
   // search.inl
   void (*route)(const VectorLayout&, const float* queries, int64_t count, Scratch&);
-  bool (*route_part)(const VectorLayout&, const float* query, Form, int64_t first, int64_t last,
-                     Scratch&);
+  bool (*route_part)(const VectorLayout&, const SearchPlan&, const float* query, Form,
+                     int64_t first, int64_t last, Scratch&);
   bool (*search_block)(const VectorLayout&, const SearchPlan&, const Filter*, const int64_t* ids,
                        Form, const float* queries, int64_t count, Scratch&, float* distances,
                        int64_t* items, Counts* counts);

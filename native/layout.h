@@ -138,6 +138,9 @@ struct SearchPlan {
   double far;          // infinite: none
   int64_t wide, spent;
   int64_t picked;      // candidates that codes choose for it, or 0 to choose them as for others
+  // Inner products rank the items alike whatever the length of the query. So all queries are routed
+  // at one length, which the routers know well.
+  double length;       // 0: as they are
 };
 
 enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
@@ -159,6 +162,7 @@ struct Counts {
 // The memory in which one thread answers queries. Arrays over the items are not cleared between
 // queries: `stamp` holds the number of the last query that found the item.
 struct Scratch {
+  float* scaled;            // (kBlock, d): the queries at the length of the plan
   float* rows;              // (block, d): the queries
   float* compared;          // (compared, d): queries that are compared with all items
   float* columns;           // (compared / 16, d, 16): the same, column by column

@@ -41,6 +41,7 @@ SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
   s.columns_floats = up(layout.projection.columns, kPanel);
   s.sum_columns = up(larger(layout.buckets, layout.projection.columns), kPanel);
   s.rows = arena_.make<float>(kBlock * layout.dim);
+  s.scaled = arena_.make<float>(kBlock * layout.dim);
   s.centred = arena_.make<float>(layout.dim);
   s.query = arena_.make<uint8_t>(kBlock * s.dim_bytes, true);
   s.projected = arena_.make<float>(kBlock * s.columns_floats);

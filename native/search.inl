@@ -121,6 +121,19 @@ inline void route_some(const VectorLayout& layout, const float* queries, int64_t
   }
 }
 
+// Return the queries (count, d) at the length of the plan.
+inline const float* scale_queries(const VectorLayout& layout, const SearchPlan& plan,
+                                  const float* queries, int64_t count, Scratch& scratch) {
+  if (plan.length <= 0) return queries;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* query = queries + i * layout.dim;
+    const double length = sqrt(static_cast<double>(dot(query, query, layout.dim)));
+    const float factor = static_cast<float>(length > 0 ? plan.length / length : 1);
+    for (int64_t j = 0; j < layout.dim; ++j) scratch.scaled[i * layout.dim + j] = query[j] * factor;
+  }
+  return scratch.scaled;
+}
+
 // Write the log-probabilities of all buckets for up to kBlock queries (count, d), or take them over
 // if other threads have written them.
 inline void route(const VectorLayout& layout, const float* queries, int64_t count,
@@ -132,10 +145,11 @@ inline void route(const VectorLayout& layout, const float* queries, int64_t coun
 }
 
 // Route one query as `search_block` does, but only the repetitions from `first` to `last`.
-[[maybe_unused]] bool route_part(const VectorLayout& layout, const float* query, Form form,
-                                 int64_t first, int64_t last, Scratch& scratch) {
+[[maybe_unused]] bool route_part(const VectorLayout& layout, const SearchPlan& plan,
+                                 const float* query, Form form, int64_t first, int64_t last,
+                                 Scratch& scratch) {
   if (!copy_row(query, layout.dim, form == kCosine, scratch.rows)) return false;
-  route_some(layout, scratch.rows, 1, first, last, scratch);
+  route_some(layout, scale_queries(layout, plan, scratch.rows, 1, scratch), 1, first, last, scratch);
   return true;
 }
 
@@ -948,7 +962,8 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
       to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
     return true;
   }
-  if (!plan.exact) route(layout, scratch.rows, count, scratch);
+  if (!plan.exact)
+    route(layout, scale_queries(layout, plan, scratch.rows, count, scratch), count, scratch);
   for (int64_t i = 0; i < count; ++i) {
     run_stages(kScan, kRerank, layout, plan, filter, scratch.rows + i * layout.dim, i, scratch,
                distances + i * plan.k, items + i * plan.k);
@@ -964,7 +979,7 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
   if (stage != kRoute) {
     run_stages(stage, stage, layout, plan, filter, query, 0, scratch, distances, items);
   } else if (!plan.exact) {
-    route(layout, query, 1, scratch);
+    route(layout, scale_queries(layout, plan, query, 1, scratch), 1, scratch);
   }
 }
 

@@ -36,6 +36,7 @@ class SearchPlan:
         wide: int = ...,
         spent: int = ...,
         picked: int = ...,
+        length: float = ...,
     ) -> None: ...
     @property
     def k(self) -> int: ...
@@ -110,7 +111,13 @@ class VectorSearcher:
         """Write the log-probabilities (n, R, B) of all buckets."""
 
     def route_part(
-        self, query: NDArray[np.float32], form: int, first: int, last: int, out: NDArray[np.float32]
+        self,
+        query: NDArray[np.float32],
+        plan: SearchPlan,
+        form: int,
+        first: int,
+        last: int,
+        out: NDArray[np.float32],
     ) -> None:
         """Write the log-probabilities of some repetitions of one query (d,) into `out` (R, B)."""
 

@@ -49,6 +49,27 @@ def test_filters_keep_the_recall(learned: tuple[VectorIndex, Shape], kind: str) 
         assert measure_recall(index, shape.queries[:60], 10, allowed) >= 0.93
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.floats(-15, 15), st.integers(0, 299))
+def test_inner_products_answer_alike_whatever_the_length_of_a_query(
+    products: tuple[VectorIndex, Shape], exponent: float, place: int
+) -> None:
+    index, shape = products
+    query, longer = shape.queries[place], shape.queries[place] * np.float32(10**exponent)
+    found, again = index.search(query, 10), index.search(longer, 10)
+    assert np.isin(found.ids, again.ids).mean() >= 0.9  # rounding may exchange the last
+    close = np.allclose(again.distances, found.distances * 10**exponent, rtol=1e-3)
+    assert close or set(found.ids) != set(again.ids)
+    told, told_again = index.explain(query, 10), index.explain(longer, 10)
+    assert told_again.probed[0] <= told.probed[0] + 2
+
+
+@pytest.fixture(scope="module")
+def products() -> tuple[VectorIndex, Shape]:
+    shape = make_shape("factors", ITEMS, 300)
+    return VectorIndex("ip", recipe=irli.recipe("default", epochs=2)).fit(shape.base), shape
+
+
 @pytest.mark.parametrize("kind", ["between", "noise", "far"])
 def test_strange_queries_have_a_floor(learned: tuple[VectorIndex, Shape], kind: str) -> None:
     index, shape = learned

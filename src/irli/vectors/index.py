@@ -359,7 +359,7 @@ class VectorIndex(SavedIndex, Configured):
         filter: Any = None,
         **given: Unpack[SearchArguments],
     ) -> Explanation:
-        """Report the work of a search. Queries run one by one, on one thread."""
+        """Report the work of a search for these queries. They run one by one, on one thread."""
         searcher = self._fitted()
         filters = split_filter(filter)
         if filters is not None:
@@ -370,8 +370,8 @@ class VectorIndex(SavedIndex, Configured):
             parts = [self.explain(q, k, filter=f, **given) for q, f in each]
             return join_explanations([none, *parts])
         allowed = self._ids.allowed(filter)
-        plan = self._make_plan(k, given, allowed)
         prepared, _ = as_queries(queries, searcher.layout.vectors.shape[1])
+        plan = self._make_plan(k, given, allowed, len(prepared))
         _check_scale(prepared, "queries", self.metric)
         explanation = searcher.explain(prepare_vectors(prepared, self.metric), plan, allowed)
         ids = self._ids.names(_add_columns(explanation.ids, k, -1))

@@ -14,7 +14,14 @@ from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 RANKS = ("distance", "score", "blend")
-TUNED = ("points", "centroids", "far", "by_score", "scale")  # parameters that `tune` alone sets
+TUNED = (
+    "points",
+    "centroids",
+    "far",
+    "by_score",
+    "scale",
+    "length",
+)  # parameters that `tune` alone sets
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
@@ -120,6 +127,9 @@ class SearchParameters:
         A query is strange to the routers if its nearest item is this many times as far as the items
         of its best bucket are from each other. It probes more buckets, those that centroids say are
         near.
+    length : float, optional
+        The length at which queries are routed, whatever their own is: under inner products, it does
+        not change which items are near. If None, they are routed as they are.
 
     Examples
     --------
@@ -140,6 +150,7 @@ class SearchParameters:
     far: float | None = field(default=None, repr=False)
     by_score: float = field(default=1.0, repr=False)
     scale: float = field(default=1.0, repr=False)
+    length: float | None = field(default=None, repr=False)
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
@@ -185,6 +196,7 @@ class SearchParameters:
             far=far,
             by_score=self.by_score,
             scale=self.scale,
+            length=self.length,
         )
         if chosen.score == "codes" and chosen.min_votes > 1:
             raise InvalidParameter(
@@ -223,7 +235,7 @@ class SearchParameters:
         """
         check_keywords(values, [each.name for each in dataclasses.fields(cls)], owner=cls.__name__)
         given = {name: values.get(name) for name in SearchArguments.__annotations__}
-        far = values.get("far")
+        far, length = values.get("far"), values.get("length")
         points = tuple(_read_point(point) for point in values.get("points", ()))
         chosen = cls().replace(**cast("SearchArguments", given))
         return dataclasses.replace(
@@ -233,6 +245,7 @@ class SearchParameters:
             far=None if far is None else float(far),
             by_score=check_float("by_score", values.get("by_score", 1.0), at_least=0.0),
             scale=check_float("scale", values.get("scale", 1.0), at_least=0.0),
+            length=None if length is None else check_float("length", length, at_least=0.0),
         )
 
     def at(self, k: int) -> SearchParameters:
@@ -311,6 +324,7 @@ class SearchParameters:
             wide=round(min(_interpolate(self.points, "wide", k), _MOST)) if strange else 0,
             spent=round(min(_interpolate(self.points, "spent", k), _MOST)) if strange else 0,
             picked=round(min(picked, MOST_CANDIDATES)),
+            length=self.length or 0.0,
         )
 
 

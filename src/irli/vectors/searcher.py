@@ -157,7 +157,7 @@ class Searcher:
         mask, rows = _read_filter(allowed, plan, len(queries))
         routed = None
         if threads > 1 and len(queries) == 1 and self.is_slow_to_route and not plan.exact:
-            routed = self._route_on_threads(queries[0], form, threads)
+            routed = self._route_on_threads(queries[0], plan, form, threads)
 
         def answer(first: int, last: int) -> int:
             return self._native.search(
@@ -168,14 +168,14 @@ class Searcher:
         return distances, items
 
     def _route_on_threads(
-        self, query: NDArray[np.float32], form: int, threads: int
+        self, query: NDArray[np.float32], plan: SearchPlan, form: int, threads: int
     ) -> NDArray[np.float32]:
         """Return the log-probabilities (R, B) of one query. Each thread routes some repetitions."""
         repetitions = len(self.layout.bias)
         routed = np.empty(self.layout.bias.shape, dtype=np.float32)
         cuts = np.linspace(0, repetitions, min(threads, repetitions) + 1).astype(int).tolist()
         jobs = [
-            partial(self._native.route_part, query, form, first, last, routed)
+            partial(self._native.route_part, query, plan, form, first, last, routed)
             for first, last in itertools.pairwise(cuts)
         ]
         run_all(jobs, threads)

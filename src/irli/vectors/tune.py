@@ -82,11 +82,12 @@ def tune(
         [trial] = _make_trials(searcher, held, metric, [k])
         return _tune_votes(trial, recall)
     others = {min(each, items) for each in _KS} - {k}
-    trials = _make_trials(searcher, held, metric, [k, *sorted(others)])
+    length = find_usual_length(held.queries) if metric == "ip" else None
+    trials = _make_trials(searcher, held, metric, [k, *sorted(others)], length)
     trial = trials[0]
     best = _choose_family(trial, recall)
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
-    parameters = dataclasses.replace(best.parameters, points=_make_monotone(points))
+    parameters = dataclasses.replace(best.parameters, points=_make_monotone(points), length=length)
     parameters = _let_items_find_themselves(trial, parameters)
     parameters = _allow_strange(trials, parameters)
     parameters = _find_unsure(trial, dataclasses.replace(parameters, far=_find_far(trial)))
@@ -444,7 +445,20 @@ class Measured(NamedTuple):
     work: float
 
 
-def _make_trials(searcher: Searcher, held: HeldOut, metric: str, ks: list[int]) -> list[Trial]:
+def find_usual_length(queries: NDArray[np.float32]) -> float:
+    """Return the length of most queries: routers know them best.
+
+    Examples
+    --------
+    >>> find_usual_length(np.array([[3.0, 4.0], [0.0, 6.0], [900.0, 0.0]], dtype="f4"))
+    6.0
+    """
+    return float(np.median(np.linalg.norm(queries.astype(np.float64), axis=1)))
+
+
+def _make_trials(
+    searcher: Searcher, held: HeldOut, metric: str, ks: list[int], length: float | None = None
+) -> list[Trial]:
     """Return a trial for each k. The true neighbours are computed once for few and for many."""
     trials: dict[int, Trial] = {}
     for part, step in (
@@ -454,7 +468,7 @@ def _make_trials(searcher: Searcher, held: HeldOut, metric: str, ks: list[int]) 
         if part:
             some = HeldOut(held.queries[::step], held.rows[::step], held.relevant[::step])
             truth = _find_truth(searcher, some, metric, max(part))
-            trials |= {k: Trial(searcher, some, metric, k, truth) for k in part}
+            trials |= {k: Trial(searcher, some, metric, k, truth, length) for k in part}
     return [trials[k] for k in ks]
 
 
@@ -493,8 +507,9 @@ class Trial:
         metric: str,
         k: int,
         truth: tuple[NDArray[np.float32], NDArray[np.int64]],
+        length: float | None = None,
     ) -> None:
-        self.searcher, self.metric, self.k = searcher, metric, k
+        self.searcher, self.metric, self.k, self.length = searcher, metric, k, length
         self.queries, self.rows = np.ascontiguousarray(held.queries), np.asarray(held.rows)
         near, self._copies = truth
         self._count = np.isfinite(near[:, :k]).sum(axis=1)
@@ -508,7 +523,11 @@ class Trial:
     def route(self) -> Iterator[NDArray[np.float32]]:
         """Yield the log-probabilities (n, R, B) of a few queries at a time."""
         for start in range(0, len(self.queries), _ROUTED):
-            yield self.searcher.route(self.queries[start : start + _ROUTED])
+            queries = self.queries[start : start + _ROUTED]
+            if self.length:
+                lengths = np.linalg.norm(queries, axis=1, keepdims=True)
+                queries = queries * (self.length / np.where(lengths > 0, lengths, self.length))
+            yield self.searcher.route(queries)
 
     def _measure(self, parameters: SearchParameters) -> Measured:
         """Return recall and work. A query never counts as its own neighbour.
@@ -518,6 +537,7 @@ class Trial:
         """
         spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
         more = int(min(self.k + spare, len(self.searcher.layout.vectors)))
+        parameters = dataclasses.replace(parameters, length=self.length)
         plan = parameters.to_plan(more, fill=False)  # so that more work never lowers the recall
         distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
         near = distances <= (self._last + _TIE[self.metric] * np.abs(self._last))[:, None]

@@ -26,10 +26,10 @@ _CACHE = 1 << 24  # bytes
 _LEAST_ROUNDED = 16  # dimensions from which on centroids have 8 bits
 _TOGETHER, _LANES = 4, 16  # fewer queries are compared one by one, others 16 at a time
 _ROW, _STREAMED = 4.0, 0.08  # to compare an item when all are compared in order, by dimension
-_PICKED, _GATHERED = 15.0, 0.12  # when all allowed items are
+_PICKED, _GATHERED = 5.0, 0.12  # when all allowed items are
 _GATHERED_BYTE = 0.05  # the same, by 8-bit copies
-_PICKED_MISS = 30.0  # more, if the vectors are not in the cache
-_SHARED = 0.024  # for each dimension, when many queries are compared with an item
+_PICKED_MISS = 20.0  # more, if the vectors are not in the cache
+_SHARED = 0.021  # for each dimension, when many queries are compared with an item
 
 
 def count_work(
@@ -91,5 +91,5 @@ def count_exact_work(layout: VectorLayout, items: int, queries: int = 1) -> floa
         each += _PICKED_MISS if stored.nbytes > _CACHE else 0.0
     if queries >= _TOGETHER:
         lanes = -(-min(queries, COMPARED) // _LANES) * _LANES  # those of a vector, used or not
-        each = (each + _MISS + _SHARED * dim * lanes) / min(queries, COMPARED)
+        each = (each + _SHARED * dim * lanes) / min(queries, COMPARED)
     return items * each
