@@ -198,7 +198,8 @@ def test_between_the_points_nearly_all_is_found(index: VectorIndex, k: int) -> N
 
 
 def make_trial(index: VectorIndex, k: int) -> Trial:
-    return tuning._make_trials(index._fitted(), index._tuning, index.metric, [k])[0]
+    length = index.defaults.length
+    return tuning._make_trials(index._fitted(), index._tuning, index.metric, [k], length)[0]
 
 
 def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
