@@ -420,3 +420,34 @@ def test_votes_pay_where_repetitions_agree_on_little_else(voting: VectorIndex) -
     """With six repetitions, asking for two votes leaves out most of what one bucket brings."""
     tuned = voting.tune(recall=0.9, k=5, queries=data()[1])
     assert tuned.parameters.min_votes > 1
+
+
+def test_all_items_are_compared_where_buckets_tell_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Noise of many dimensions: reaching the recall takes more than brute force does."""
+    monkeypatch.setattr(tuning, "is_exact_cheap", lambda items, dim: False)
+    rng = np.random.default_rng(0)
+    X, Q = (rng.normal(size=(n, 60)).astype(np.float32) for n in (2000, 20))
+    recipe = irli.recipe("default", epochs=1, buckets=64)
+    with caplog.at_level("WARNING", logger="irli"):
+        index = VectorIndex(recipe=recipe).fit(X)
+    assert "comparing all items" in caplog.text
+    assert index.tuned is not None
+    assert index.tuned.parameters.exact
+    assert (index.tuned.recall, index.tuned.self_hits, index.tuned.reached) == (1.0, 1.0, True)
+    right = np.argsort(((Q[:, None] - X) ** 2).sum(axis=2), axis=1)[:, :10]
+    assert np.array_equal(index.search(Q, 10).ids, right)
+    assert index.explain(Q, 10).exact.all()
+    assert not index.explain(Q, 10, probes=2).exact.any()
+    assert not index.explain(Q, 10, threshold=0.1).exact.any()
+    assert index.explain(Q, 10, probes=2, exact=True).exact.all()
+
+
+def test_buckets_that_tell_enough_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "is_exact_cheap", lambda items, dim: False)
+    rng = np.random.default_rng(0)
+    X = np.repeat(10 * rng.normal(size=(100, 48)), 60, axis=0) + rng.normal(size=(6000, 48))
+    index = VectorIndex(recipe=irli.recipe("default", epochs=1, buckets=100)).fit(X)
+    assert index.tuned is not None
+    assert not index.tuned.parameters.exact

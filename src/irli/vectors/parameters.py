@@ -179,6 +179,8 @@ class SearchParameters:
         exact = given.get("exact")
         if exact is not None:
             check_bool("exact", exact, owner="search")
+        elif given.get("probes") is None and given.get("threshold") is None:
+            exact = self.exact
         if score is not None:
             check_choice("score", score, SCORES, owner="search")
         rank = given.get("rank") or self.rank
@@ -190,7 +192,7 @@ class SearchParameters:
             candidates=candidates or self.candidates,
             score=score or self._choose_score(min_votes, rank),
             rank=rank,
-            exact=self.exact if exact is None else exact,
+            exact=bool(exact),
             points=points,
             centroids=self.centroids if points else 0,
             far=far,

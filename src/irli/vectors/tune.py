@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
+from irli.base.recipe import is_exact_cheap
 from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
@@ -86,9 +87,14 @@ def tune(
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)], length)
     trial = trials[0]
     best = _choose_family(trial, recall)
+    if _is_exact_better(searcher.layout, best.point.work):
+        return _compare_all(searcher.layout, recall, k, best.point.work)
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
     parameters = dataclasses.replace(best.parameters, points=_make_monotone(points), length=length)
     parameters = _let_items_find_themselves(trial, parameters)
+    work = trial.measure(dataclasses.replace(parameters.at(k), points=())).work
+    if _is_exact_better(searcher.layout, work):
+        return _compare_all(searcher.layout, recall, k, work)
     parameters = _allow_strange(trials, parameters)
     parameters = _find_unsure(trial, dataclasses.replace(parameters, far=_find_far(trial)))
     seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
@@ -97,6 +103,32 @@ def tune(
     result = TuneResult(parameters, k, seen.recall, self_hits, seen.scanned, seen.work, reached)
     _report(result, recall, items)
     return result
+
+
+def _is_exact_better(layout: VectorLayout, work: float) -> bool:
+    """Whether comparing all items costs less than a search of so much work.
+
+    Few items are always compared for less: whoever learned them wants to see what was learned.
+    """
+    return not is_exact_cheap(*layout.vectors.shape) and work > count_exact_work(
+        layout, len(layout.vectors)
+    )
+
+
+def _compare_all(layout: VectorLayout, recall: float, k: int, work: float) -> TuneResult:
+    """Return a result that compares all items, and say why."""
+    exact = describe_exact(layout, k)
+    log.warning(
+        "tune: comparing all items takes %.0f us a query, and reaching recall %.3f at k=%d by "
+        "buckets %.0f us: they tell little about the neighbours in this data. So all items are "
+        "compared from now on. Pass probes or threshold to search the buckets, set a lower recall, "
+        "or check the metric and the scale of the columns.",
+        exact.work / 1e3,
+        recall,
+        k,
+        work / 1e3,
+    )
+    return exact
 
 
 def _report(tuned: TuneResult, recall: float, items: int) -> None:
@@ -304,8 +336,12 @@ def _count_strange(
 
 
 def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
-    """Lower the thresholds until nearly all items find themselves, if that can be reached."""
-    items = len(trial.searcher.layout.vectors)
+    """Lower the thresholds until nearly all items find themselves, if that can be reached.
+
+    Or until it would cost less to compare all items.
+    """
+    layout = trial.searcher.layout
+    items = len(layout.vectors)
     wider = parameters
     while trial.self_hits(wider) < _SAMPLED_HITS:
         first = wider.points[0]
@@ -314,6 +350,9 @@ def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> Se
         lower = first.threshold / 2 if first.threshold > _LEAST else 0.0
         points = [_widen(point, lower, wider.score) for point in wider.points]
         wider = dataclasses.replace(wider, points=_make_monotone(points))
+        seen = trial.measure(dataclasses.replace(wider.at(trial.k), points=()))
+        if _is_exact_better(layout, seen.work):
+            break
     return wider.at(trial.k)
 
 
