@@ -67,7 +67,8 @@ def _measure(
         for about in sets:
             jobs = _list_jobs(about, folder, method, version, options)
             for job in [job for job in jobs if is_done(job, options, failed)]:
-                for threads in _list_threads(options) if leads(job, LEADING) else ():
+                timed_too = method in OURS or leads(job, LEADING)  # what `tune` chose, at least
+                for threads in _list_threads(options) if timed_too else ():
                     timed = replace(job, stage="timed", threads=threads, **_choose_effort(options))
                     is_done(timed, options, failed)
     return failed

@@ -11,6 +11,7 @@ import numpy as np
 import irli
 from bench.vectors.methods import Method, Setting
 
+ALL = 2**31 - 1  # candidates: everything that is read is compared
 CANDIDATES = (20, 30, 40, 60, 80, 120, 200, 400)  # exact distances, chosen by codes
 
 
@@ -35,11 +36,10 @@ class Irli(Method):
 
     def sweep(self) -> Iterator[list[Setting]]:
         thresholds = [float(t) for t in np.geomspace(0.2, 1e-6, 23)]
-        if not self.index.recipe.pieces:  # without codes, everything that is read is compared
-            yield [{"threshold": t} for t in thresholds]
-            return
-        for count in CANDIDATES:
+        for count in CANDIDATES if self.index.recipe.pieces else ():
             yield [{"threshold": t, "candidates": count, "score": "codes"} for t in thresholds]
+        every = {"score": "log-probability", "candidates": ALL}
+        yield [{"threshold": t, **every} for t in thresholds]
 
     def tune(self, recall: float, queries: np.ndarray | None) -> Setting:
         """Choose by `tune`, on the queries that `fit` held out or on these."""
