@@ -148,6 +148,21 @@ def test_the_less_queries_tell_the_lower_the_temperature() -> None:
     assert sharpness(10.0) < 0.7
 
 
+def test_the_warm_start_tells_towns_of_a_large_country_apart() -> None:
+    """Centroids that are close together, beside the extent of the data, need a high temperature."""
+    centroids = np.array([[x, y] for x in (-50, 50) for y in range(8)], dtype=np.float32)
+    owner = np.repeat(np.arange(16), 20)
+    queries = centroids[owner] + np.random.default_rng(0).normal(scale=0.1, size=(320, 2))
+    batch = torch.from_numpy(queries.astype(np.float32))
+    network = RouterNetwork(2, 2, 3, 16)
+    network.standardize(batch.numpy())
+    pairs = Pairs(torch.arange(320), torch.from_numpy(owner)[:, None], torch.ones(320))
+    network.warm_start(torch.from_numpy(centroids), False, pairs, batch)
+    with torch.no_grad():
+        likely = torch.softmax(network(batch)[:, 0], dim=1)
+    assert float(likely[torch.arange(320), owner].mean()) > 0.9
+
+
 def test_a_narrow_warm_start_keeps_the_directions_in_which_centroids_differ() -> None:
     """Centroids on a plane: two directions score them as all five do."""
     world = Warm(1.0, True)

@@ -15,7 +15,9 @@ from irli.learning.batches import Bag, Batch
 
 _SPARSE_SPREAD = 0.1  # initial spread of the feature vectors, so that logits start small
 _BLOCK = 65_536  # rows added up at a time
-_TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+# Up to 2^20: where items are dense in some places, buckets are tiny beside the whole of the data.
+_TEMPERATURES = tuple(2.0**power for power in range(21))
+_HOPELESS = 2.0  # times the least loss, from which on no higher temperature is tried
 
 
 class Pairs(NamedTuple):
@@ -138,11 +140,13 @@ class RouterNetwork(nn.Module):
         bias = torch.zeros_like(self.out.bias)
         if not inner_product:  # -|q - c|^2 / 2 = q c - |c|^2 / 2 + a constant of the query
             bias = -means.square().sum(dim=1) / 2
-        losses = []
+        losses: list[float] = []
         for temperature in _TEMPERATURES:
             self.out.weight.copy_(temperature * weight)
             self.out.bias.copy_(temperature * bias)
             losses.append(softmax_loss(self(queries).flatten(0, 1), pairs).item())
+            if losses[-1] > _HOPELESS * min(losses):
+                break
         best = _TEMPERATURES[int(np.argmin(losses))]
         self.out.weight.copy_(best * weight)
         self.out.bias.copy_(best * bias)
