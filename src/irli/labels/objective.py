@@ -16,6 +16,7 @@ from irli.labels.metrics import (
 
 OBJECTIVES = ("precision", "balanced", "propensity")
 DEPTHS = (1, 3, 5)
+_PRICE = 0.002  # share of the precision that a blend may give for rare labels
 
 
 class Objective(NamedTuple):
@@ -50,12 +51,23 @@ class Objective(NamedTuple):
         importance = ones if name == "precision" else rare
         return cls(name, weights, importance.astype(np.float32))
 
-    @property
-    def orders(self) -> list[NDArray[np.float32]]:
-        """How much each label may count where the weights of the sources are fitted (L,)."""
-        if self.name == "balanced":
-            return [np.ones_like(self.importance), self.importance]
-        return [self.importance]
+    def choose(self, plain: NDArray[np.float64], rare: NDArray[np.float64]) -> int:
+        """Return which of several ways is best, by their precision and the propensity-scored one.
+
+        Balanced is the best mean of both that costs hardly any precision.
+
+        Examples
+        --------
+        >>> goal = Objective("balanced", np.ones(1), np.ones(1, "f4"))
+        >>> goal.choose(np.array([0.800, 0.799, 0.700]), np.array([0.1, 0.2, 0.9]))
+        1
+        """
+        if self.name == "precision":
+            return int(np.argmax(plain))
+        if self.name == "propensity":
+            return int(np.argmax(rare))
+        enough = plain >= plain.max() * (1 - _PRICE)
+        return int(np.argmax(np.where(enough, plain + rare, -np.inf)))
 
     def measure(self, found: NDArray[np.int64], truth: Sparse) -> float:
         """Return the quality of the labels found (n, k), best first."""
