@@ -85,3 +85,11 @@ def test_rows_without_candidates_or_labels() -> None:
     for scored, truth in ((empty, Y), (given, sp.csr_array(Y.shape, dtype=np.float32))):
         goal = Objective.of("balanced", Y)
         assert np.isfinite(choose_weights(scored, truth, goal)).all()
+
+
+def test_between_equals_the_weights_are_in_the_middle() -> None:
+    """Two sources that say the same may be mixed in any way."""
+    given, Y = plant(200)
+    twice = given._replace(scores=given.scores[..., [0, 0]])
+    weights = choose_weights(twice, Y, Objective.of("precision", Y))
+    assert weights.tolist() == pytest.approx([1, 2**-0.5])

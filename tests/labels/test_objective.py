@@ -68,10 +68,12 @@ def test_importance() -> None:
         assert goal.importance.argmax() == counts.argmin()
 
 
-def test_balanced_gives_hardly_any_precision_for_rare_labels() -> None:
-    plain, rare = np.array([0.5, 0.4995, 0.49, 0.1]), np.array([0.2, 0.25, 0.3, 0.9])
-    chosen = {name: Objective.of(name, skewed()).choose(plain, rare) for name in OBJECTIVES}
-    assert chosen == {"precision": 0, "balanced": 1, "propensity": 3}
+def test_what_a_blend_should_be_good_at() -> None:
+    plain, rare = np.array([0.5, 0.4]), np.array([0.2, 0.4])
+    asked = {name: Objective.of(name, skewed()).weigh(plain, rare) for name in OBJECTIVES}
+    assert [each.tolist() for each in asked["precision"]] == [[0.5, 0.4]]
+    assert [each.tolist() for each in asked["balanced"]] == [[0.5, 0.4], [0.35, 0.4]]
+    assert [each.tolist() for each in asked["propensity"]] == [[0.2, 0.4]]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])

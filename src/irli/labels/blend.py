@@ -3,7 +3,8 @@
 A likelihood is the usual thing to fit. But it is decided by true labels that no source puts near
 the top, and these say little about the order of the best: such blends were worse than the ranker
 alone. Only the ratios of the weights matter, and these are few. So a grid of them is tried on
-held-out rows. Neighbours in the grid order nearly alike: the mean over them depends less on chance.
+held-out rows. The best of it is best by chance: many others are as good. Each counts by how likely
+it is the best one, and the mean of their logarithms is taken.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from irli.base.types import Sparse
 from irli.labels.objective import DEPTHS, Objective
 
-_RATIOS = np.array([0.0, *2.0 ** np.arange(-6, 7)])  # of the weight of a source to the first one's
+_POWERS = np.arange(-7, 7)
+# Of the weight of a source to that of the first one. The smallest stands for none.
+_RATIOS = np.array([0.0, *2.0 ** _POWERS[1:]])
 _KEPT = 20  # candidates of a row by each source: the best labels are among these
 _ROWS = 3000  # rows that are tried, at most
 
@@ -63,7 +66,7 @@ class Scored(NamedTuple):
 
 
 def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.float64]:
-    """Return the weight of each source (S,), that of the first one 1.
+    """Return the weight of each source (S,); that of the first one is 1.
 
     Parameters
     ----------
@@ -84,22 +87,36 @@ def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.
     """
     some = slice(_ROWS)
     best = Scored(given.labels[some], given.correct[some], given.scores[some]).keep_best()
-    ideal = _sum_ideal(truth[some], goal.propensity)
+    ideal = _find_ideal(truth[some], goal.propensity)
     worth = np.where(best.correct, goal.propensity[np.maximum(best.labels, 0)], 0.0)
     there = best.labels >= 0
-    shape = (len(_RATIOS),) * (best.scores.shape[2] - 1)
-    plain, rare = np.zeros(shape), np.zeros(shape)
-    for place in np.ndindex(shape):
-        odds = np.where(there, best.scores @ np.array([1, *_RATIOS[list(place)]]), -np.inf)
+    places = np.array(
+        list(np.ndindex((len(_RATIOS),) * (best.scores.shape[2] - 1))), dtype=np.int64
+    )
+    plain, rare = [], []
+    for place in places:
+        odds = np.where(there, best.scores @ np.array([1, *_RATIOS[place]]), -np.inf)
         first = _find_first(odds)
-        hits = np.take_along_axis(best.correct, first, axis=1).sum(axis=0).cumsum()
-        gains = np.take_along_axis(worth, first, axis=1).sum(axis=0).cumsum()
+        hits = np.take_along_axis(best.correct, first, axis=1).cumsum(axis=1)
+        gains = np.take_along_axis(worth, first, axis=1).cumsum(axis=1)
         depths = [k for k in DEPTHS if k <= first.shape[1]]
-        plain[place] = np.mean([hits[k - 1] / (k * len(odds)) for k in depths])
-        rare[place] = np.mean([gains[k - 1] / ideal[k] for k in depths])
-    chosen = goal.choose(_smooth(plain).ravel(), _smooth(rare).ravel())
-    place = np.unravel_index(chosen, shape) if shape else ()
-    return np.array([1, *_RATIOS[list(place)]])
+        plain.append(np.mean([hits[:, k - 1] / k for k in depths], axis=0))
+        rare.append(np.mean([gains[:, k - 1] / ideal[k] for k in depths], axis=0))
+    asked = goal.weigh(np.array(plain), np.array(rare))
+    likely = np.exp(-sum(_doubt(one) ** 2 for one in asked) / 2)
+    powers = likely @ _POWERS[places] / likely.sum()
+    return np.array([1, *2.0**powers])
+
+
+def _doubt(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how many standard errors each way (g,) is worse than the best.
+
+    `values` are those of the same rows (g, n).
+    """
+    worse = values[np.argmax(values.mean(axis=1))] - values
+    error = worse.std(axis=1) / max(values.shape[1], 1) ** 0.5
+    doubt: NDArray[np.float64] = worse.mean(axis=1) / np.maximum(error, 1e-12)
+    return doubt
 
 
 def _find_first(odds: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -111,25 +128,11 @@ def _find_first(odds: NDArray[np.float64]) -> NDArray[np.int64]:
     return first
 
 
-def _sum_ideal(truth: Sparse, worth: NDArray[np.float64]) -> dict[int, float]:
-    """Return the most that labels of the rows can be worth within each depth, summed up."""
+def _find_ideal(truth: Sparse, worth: NDArray[np.float64]) -> dict[int, float]:
+    """Return the most that the labels of a row can be worth within each depth, on average."""
     row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
-    order = np.lexsort((-worth[truth.indices], row))
-    place = np.arange(len(order)) - truth.indptr[row]
-    sorted_worth = worth[truth.indices][order]
-    return {k: max(float(sorted_worth[place < k].sum()), 1e-300) for k in DEPTHS}
-
-
-def _smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of each value and its neighbours along all axes, diagonal ones, too.
-
-    Examples
-    --------
-    >>> _smooth(np.array([0.0, 3.0, 0.0, 0.0]))
-    array([1., 1., 1., 0.])
-    """
-    for axis in range(values.ndim):
-        last = values.shape[axis] - 1
-        near = [np.clip(np.arange(last + 1) + step, 0, last) for step in (-1, 0, 1)]
-        values = np.mean([np.take(values, places, axis=axis) for places in near], axis=0)
-    return values
+    each = worth[truth.indices]
+    each = each[np.lexsort((-each, row))]
+    place = np.arange(len(each)) - truth.indptr[row]
+    count = max(truth.shape[0], 1)
+    return {k: float(each[place < k].sum()) / count or 1.0 for k in DEPTHS}

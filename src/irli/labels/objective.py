@@ -16,7 +16,6 @@ from irli.labels.metrics import (
 
 OBJECTIVES = ("precision", "balanced", "propensity")
 DEPTHS = (1, 3, 5)
-_PRICE = 0.002  # share of the precision that a blend may give for rare labels
 
 
 class Objective(NamedTuple):
@@ -51,23 +50,16 @@ class Objective(NamedTuple):
         importance = ones if name == "precision" else rare
         return cls(name, weights, importance.astype(np.float32))
 
-    def choose(self, plain: NDArray[np.float64], rare: NDArray[np.float64]) -> int:
-        """Return which of several ways is best, by their precision and the propensity-scored one.
+    def weigh(
+        self, plain: NDArray[np.float64], rare: NDArray[np.float64]
+    ) -> list[NDArray[np.float64]]:
+        """Return what a blend should be good at: precision, the propensity-scored one, or a mix.
 
-        Balanced is the best mean of both that costs hardly any precision.
-
-        Examples
-        --------
-        >>> goal = Objective("balanced", np.ones(1), np.ones(1, "f4"))
-        >>> goal.choose(np.array([0.800, 0.799, 0.700]), np.array([0.1, 0.2, 0.9]))
-        1
+        Balanced is the mean of both, and precision again: so it is hardly given for rare labels.
         """
-        if self.name == "precision":
-            return int(np.argmax(plain))
-        if self.name == "propensity":
-            return int(np.argmax(rare))
-        enough = plain >= plain.max() * (1 - _PRICE)
-        return int(np.argmax(np.where(enough, plain + rare, -np.inf)))
+        if self.name == "balanced":
+            return [plain, (plain + rare) / 2]
+        return [plain if self.name == "precision" else rare]
 
     def measure(self, found: NDArray[np.int64], truth: Sparse) -> float:
         """Return the quality of the labels found (n, k), best first."""
