@@ -92,4 +92,14 @@ def test_between_equals_the_weights_are_in_the_middle() -> None:
     given, Y = plant(200)
     twice = given._replace(scores=given.scores[..., [0, 0]])
     weights = choose_weights(twice, Y, Objective.of("precision", Y))
-    assert weights.tolist() == pytest.approx([1, 2**-0.5])
+    assert weights.tolist() == pytest.approx([1, 2**-1.5])
+
+
+def test_a_source_that_knows_it_all_decides() -> None:
+    given, Y = plant(300)
+    noise = np.random.default_rng(2).normal(size=(*given.labels.shape, 2))
+    for place in range(3):
+        scored = given._replace(scores=np.insert(noise, place, given.correct, axis=-1))
+        weights = choose_weights(scored, Y, Objective.of("balanced", Y))
+        assert weights[place] == 1
+        assert precision(scored, weights) == precision(scored, np.eye(3)[place])

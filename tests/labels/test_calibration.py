@@ -66,7 +66,7 @@ def test_calibration_trusts_whichever_is_right(right: str) -> None:
     trusted["margins"] = Calibration(1.0, 0.0, 0.0)
     trusted["votes"] = Calibration(0.0, 0.0, 0.0, by_votes=1.0)
     follows = {name: correlate(odds, one.to_log_odds(found)) for name, one in trusted.items()}
-    assert follows[right] > 0.98
+    assert follows[right] > 0.95
     assert all(follows[name] < 0.5 for name in sources if name != right)
 
 

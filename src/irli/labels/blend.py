@@ -4,7 +4,8 @@ A likelihood is the usual thing to fit. But it is decided by true labels that no
 the top, and these say little about the order of the best: such blends were worse than the ranker
 alone. Only the ratios of the weights matter, and these are few. So a grid of them is tried on
 held-out rows. The best of it is best by chance: many others are as good. Each counts by how likely
-it is the best one, and the mean of their logarithms is taken.
+it is the best one, and the mean of their logarithms is taken. If that is worse than a source alone
+by more than a standard error, this one decides alone.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from irli.base.types import Sparse
 from irli.labels.objective import DEPTHS, Objective
 
-_POWERS = np.arange(-7, 7)
+_POWERS = np.arange(-5, 3)
 # Of the weight of a source to that of the first one. The smallest stands for none.
 _RATIOS = np.array([0.0, *2.0 ** _POWERS[1:]])
+_ALONE = 2.0**-10  # the ratio of the others to a source that decides alone
 _KEPT = 20  # candidates of a row by each source: the best labels are among these
 _ROWS = 3000  # rows that are tried, at most
 
@@ -66,7 +68,7 @@ class Scored(NamedTuple):
 
 
 def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.float64]:
-    """Return the weight of each source (S,); that of the first one is 1.
+    """Return the weight of each source (S,).
 
     Parameters
     ----------
@@ -82,7 +84,8 @@ def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.
     >>> noise = np.random.default_rng(0).random((8, 8))
     >>> scores = np.stack([noise, np.eye(8)], axis=-1)
     >>> given = Scored(np.tile(np.arange(8), (8, 1)), np.eye(8) > 0, scores)
-    >>> bool(choose_weights(given, truth, Objective.of("precision", truth))[1] > 1)
+    >>> first, second = choose_weights(given, truth, Objective.of("precision", truth))
+    >>> bool(second > first)
     True
     """
     some = slice(_ROWS)
@@ -90,22 +93,29 @@ def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.
     ideal = _find_ideal(truth[some], goal.propensity)
     worth = np.where(best.correct, goal.propensity[np.maximum(best.labels, 0)], 0.0)
     there = best.labels >= 0
-    places = np.array(
-        list(np.ndindex((len(_RATIOS),) * (best.scores.shape[2] - 1))), dtype=np.int64
-    )
-    plain, rare = [], []
-    for place in places:
-        odds = np.where(there, best.scores @ np.array([1, *_RATIOS[place]]), -np.inf)
-        first = _find_first(odds)
-        hits = np.take_along_axis(best.correct, first, axis=1).cumsum(axis=1)
-        gains = np.take_along_axis(worth, first, axis=1).cumsum(axis=1)
-        depths = [k for k in DEPTHS if k <= first.shape[1]]
-        plain.append(np.mean([hits[:, k - 1] / k for k in depths], axis=0))
-        rare.append(np.mean([gains[:, k - 1] / ideal[k] for k in depths], axis=0))
-    asked = goal.weigh(np.array(plain), np.array(rare))
-    likely = np.exp(-sum(_doubt(one) ** 2 for one in asked) / 2)
-    powers = likely @ _POWERS[places] / likely.sum()
-    return np.array([1, *2.0**powers])
+    count = best.scores.shape[2]
+    places = np.array(list(np.ndindex((len(_RATIOS),) * (count - 1))), dtype=np.int64)
+
+    def measure(weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Return what the objective asks for, of blends (g, S) in rows: (g, n) each."""
+        plain, rare = [], []
+        for each in weights:
+            first = _find_first(np.where(there, best.scores @ each, -np.inf))
+            hits = np.take_along_axis(best.correct, first, axis=1).cumsum(axis=1)
+            gains = np.take_along_axis(worth, first, axis=1).cumsum(axis=1)
+            depths = [k for k in DEPTHS if k <= first.shape[1]]
+            plain.append(np.mean([hits[:, k - 1] / k for k in depths], axis=0))
+            rare.append(np.mean([gains[:, k - 1] / ideal[k] for k in depths], axis=0))
+        return goal.weigh(np.array(plain), np.array(rare))
+
+    grid = np.concatenate([np.ones((len(places), 1)), _RATIOS[places]], axis=1)
+    likely = np.exp(-sum(_doubt(values) ** 2 for values in measure(grid)) / 2)
+    blend = np.array([1, *2.0 ** (likely @ _POWERS[places] / likely.sum())])
+    parts = np.where(np.eye(count) > 0, 1, _ALONE)
+    tried = np.concatenate([blend[None], parts])
+    total = np.sum(measure(tried), axis=0)
+    chosen: NDArray[np.float64] = tried[0 if _doubt(total)[0] <= 1 else total.mean(axis=1).argmax()]
+    return chosen
 
 
 def _doubt(values: NDArray[np.float64]) -> NDArray[np.float64]:
