@@ -103,3 +103,22 @@ def test_a_source_that_knows_it_all_decides() -> None:
         weights = choose_weights(scored, Y, Objective.of("balanced", Y))
         assert weights[place] == 1
         assert precision(scored, weights) == precision(scored, np.eye(3)[place])
+
+
+def test_only_propensity_pays_with_precision() -> None:
+    """The first source knows the common label, the second the rare one, each a little."""
+    rng = np.random.default_rng(3)
+    rare = rng.random(800) < 0.2
+    carried = np.zeros((800, LABELS), dtype=np.float32)
+    carried[np.arange(800), np.where(rare, 1 + rng.integers(LABELS - 1, size=800), 0)] = 1
+    first, second = rng.normal(size=(2, 800, LABELS))
+    first[:, 0] += 3
+    second += 3 * carried * rare[:, None]
+    labels = np.tile(np.arange(LABELS), (800, 1))
+    given = Scored(labels, carried > 0, np.stack([first, second], axis=-1))
+    Y = sp.csr_array(carried)
+    plain, balanced, weighed = (
+        choose_weights(given, Y, Objective.of(name, Y)) for name in OBJECTIVES
+    )
+    assert plain.tolist() == balanced.tolist()
+    assert weighed[1] / weighed[0] > plain[1] / plain[0]

@@ -68,14 +68,6 @@ def test_importance() -> None:
         assert goal.importance.argmax() == counts.argmin()
 
 
-def test_what_a_blend_should_be_good_at() -> None:
-    plain, rare = np.array([0.5, 0.4]), np.array([0.2, 0.4])
-    asked = {name: Objective.of(name, skewed()).weigh(plain, rare) for name in OBJECTIVES}
-    assert [each.tolist() for each in asked["precision"]] == [[0.5, 0.4]]
-    assert [each.tolist() for each in asked["balanced"]] == [[0.5, 0.4], [0.35, 0.4]]
-    assert [each.tolist() for each in asked["propensity"]] == [[0.2, 0.4]]
-
-
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_very_few_rows_count_alike(rows: int) -> None:
     goal = Objective.of("propensity", skewed(rows))

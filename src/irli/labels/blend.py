@@ -6,6 +6,9 @@ alone. Only the ratios of the weights matter, and these are few. So a grid of th
 held-out rows. The best of it is best by chance: many others are as good. Each counts by how likely
 it is the best one, and the mean of their logarithms is taken. If that is worse than a source alone
 by more than a standard error, this one decides alone.
+
+What is compared is precision, unless the objective is "propensity". Where it is balanced, rare
+labels count in training. A blend that gave them yet more paid with the precision of common ones.
 """
 
 from __future__ import annotations
@@ -90,31 +93,32 @@ def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.
     """
     some = slice(_ROWS)
     best = Scored(given.labels[some], given.correct[some], given.scores[some]).keep_best()
-    ideal = _find_ideal(truth[some], goal.propensity)
-    worth = np.where(best.correct, goal.propensity[np.maximum(best.labels, 0)], 0.0)
+    worth, most = np.ones(truth.shape[1]), {k: float(k) for k in DEPTHS}
+    if goal.name == "propensity":
+        worth = goal.propensity
+        most = _find_most(truth[some], worth)
+    gain = np.where(best.correct, worth[np.maximum(best.labels, 0)], 0.0)
     there = best.labels >= 0
     count = best.scores.shape[2]
     places = np.array(list(np.ndindex((len(_RATIOS),) * (count - 1))), dtype=np.int64)
 
-    def measure(weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return what the objective asks for, of blends (g, S) in rows: (g, n) each."""
-        plain, rare = [], []
+    def measure(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what blends (g, S) gain in each row (g, n)."""
+        found = []
         for each in weights:
             first = _find_first(np.where(there, best.scores @ each, -np.inf))
-            hits = np.take_along_axis(best.correct, first, axis=1).cumsum(axis=1)
-            gains = np.take_along_axis(worth, first, axis=1).cumsum(axis=1)
+            sums = np.take_along_axis(gain, first, axis=1).cumsum(axis=1)
             depths = [k for k in DEPTHS if k <= first.shape[1]]
-            plain.append(np.mean([hits[:, k - 1] / k for k in depths], axis=0))
-            rare.append(np.mean([gains[:, k - 1] / ideal[k] for k in depths], axis=0))
-        return goal.weigh(np.array(plain), np.array(rare))
+            found.append(np.mean([sums[:, k - 1] / most[k] for k in depths], axis=0))
+        return np.array(found)
 
     grid = np.concatenate([np.ones((len(places), 1)), _RATIOS[places]], axis=1)
-    likely = np.exp(-sum(_doubt(values) ** 2 for values in measure(grid)) / 2)
+    likely = np.exp(-(_doubt(measure(grid)) ** 2) / 2)
     blend = np.array([1, *2.0 ** (likely @ _POWERS[places] / likely.sum())])
     parts = np.where(np.eye(count) > 0, 1, _ALONE)
     tried = np.concatenate([blend[None], parts])
-    total = np.sum(measure(tried), axis=0)
-    chosen: NDArray[np.float64] = tried[0 if _doubt(total)[0] <= 1 else total.mean(axis=1).argmax()]
+    gains = measure(tried)
+    chosen: NDArray[np.float64] = tried[0 if _doubt(gains)[0] <= 1 else gains.mean(axis=1).argmax()]
     return chosen
 
 
@@ -138,7 +142,7 @@ def _find_first(odds: NDArray[np.float64]) -> NDArray[np.int64]:
     return first
 
 
-def _find_ideal(truth: Sparse, worth: NDArray[np.float64]) -> dict[int, float]:
+def _find_most(truth: Sparse, worth: NDArray[np.float64]) -> dict[int, float]:
     """Return the most that the labels of a row can be worth within each depth, on average."""
     row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
     each = worth[truth.indices]

@@ -50,17 +50,6 @@ class Objective(NamedTuple):
         importance = ones if name == "precision" else rare
         return cls(name, weights, importance.astype(np.float32))
 
-    def weigh(
-        self, plain: NDArray[np.float64], rare: NDArray[np.float64]
-    ) -> list[NDArray[np.float64]]:
-        """Return what a blend should be good at: precision, the propensity-scored one, or a mix.
-
-        Balanced is the mean of both, and precision again: so it is hardly given for rare labels.
-        """
-        if self.name == "balanced":
-            return [plain, (plain + rare) / 2]
-        return [plain if self.name == "precision" else rare]
-
     def measure(self, found: NDArray[np.int64], truth: Sparse) -> float:
         """Return the quality of the labels found (n, k), best first."""
         plain = mean_precision(found, truth)
