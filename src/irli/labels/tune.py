@@ -45,11 +45,11 @@ _TAUGHT = 20  # of them that are negatives of the ranker
 _NEAR = 100  # near rows that vote
 _COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be tried
 _PRUNES = (LEAST_PRUNE, 0.03, 0.04)  # pruning thresholds that are tried
-_LOSS = 0.005  # share of the quality that pruning may cost
+_LOSS = 0.001  # share of the quality that a cheaper way may cost: there are three such choices
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
 _BEST = 5  # labels that are measured
 _DOUBT = 0.001  # quality by which near rows must be worse to be left out
-_TIE = 0.0005  # quality within which the cheaper way wins
+_TIE = 0.0005  # quality within which rows stay as they are, and the index is alone
 _CLEAR = 0.002  # quality by which another cost must be better: less is chance
 _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
 _BLOCK = 65_536  # rows whose shortlists are found at once
@@ -370,14 +370,15 @@ class _Bench:
         choice: str,
         ways: list[_Way],
         describe: Callable[[_Way], Any],
-        tie: float = _TIE,
+        tie: float | None = None,
     ) -> _Evaluation:
         """Return the first way that is about as good as the best."""
         found = [self._evaluate(trial, way) for way in ways]
         for evaluation in found:
             self.note(choice, describe(evaluation.way), evaluation.quality)
         qualities = np.array([evaluation.quality for evaluation in found])
-        return found[int(np.argmax(qualities >= qualities.max() - tie))]
+        least = qualities.max() * (1 - _LOSS) if tie is None else qualities.max() - tie
+        return found[int(np.argmax(qualities >= least))]
 
     def _evaluate(self, trial: _Trial, way: _Way) -> _Evaluation:
         """Choose the weights of the sources, and measure the best labels."""
