@@ -57,19 +57,15 @@ def test_finding_a_rare_label_is_worth_more() -> None:
     assert gain["propensity"] > gain["balanced"] > 0.05
 
 
-def test_importance_and_order() -> None:
+def test_importance() -> None:
     Y = skewed()
     counts = Y.toarray().sum(axis=0)
     plain, balanced, rare = (Objective.of(name, Y) for name in OBJECTIVES)
     assert (plain.importance == 1).all()
-    assert [(order == 1).all() for order in plain.orders] == [True]
-    assert [(order == 1).all() for order in balanced.orders] == [True, False]
     for goal in (balanced, rare):
         assert goal.importance[np.argmax(counts)] == pytest.approx(1)
         assert (goal.importance[np.argsort(-counts)][1:] >= 1).all()
         assert goal.importance.argmax() == counts.argmin()
-    for goal in (balanced, rare):
-        np.testing.assert_array_equal(goal.orders[-1], goal.importance)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])

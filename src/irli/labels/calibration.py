@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +9,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from irli.base.types import Sparse
+from irli.labels.blend import Scored, choose_weights
+from irli.labels.objective import Objective
 
 _LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
-_FITTED = 1500  # rows that the weights are fitted on, at most
-_SMALL = 1e-3  # a penalty on the squares of standardized weights, so that they stay finite
+_SMALL = 1e-3  # a penalty on the squares of slope and threshold, so that they stay finite
 
 
 class Candidates(NamedTuple):
@@ -69,42 +69,27 @@ class Calibration(NamedTuple):
 INDEX_ALONE = Calibration(by_margin=0.0, by_score=1.0, threshold=0.0)
 
 
-def fit_calibration(
-    found: Candidates, truth: Sparse, importances: Sequence[NDArray[np.float32]]
-) -> list[Calibration]:
-    """Fit the weights of the sources on the candidates of held-out rows.
+def fit_calibration(found: Candidates, truth: Sparse, goal: Objective) -> Calibration:
+    """Choose the weights of the sources on the candidates of held-out rows.
 
-    First the order, listwise: the softmax over the candidates of a row should be high for its
-    labels. Then the scale: logistic regression on the blended scores gives log-odds.
+    First the order, by what the objective asks for: see `irli.labels.blend`. Then the scale:
+    logistic regression on the blended scores gives log-odds.
 
     Parameters
     ----------
     truth : CSR of shape (n, L)
         The labels of the rows.
-    importances : float32 arrays of shape (L,)
-        How much a true label may count for the order. With equal weights common labels decide.
-
-    Returns
-    -------
-    list of Calibration
-        A blend for each of `importances`, the same with half the votes (likelihood overrates rows
-        that agree with each other), then each source alone, if it tells candidates apart.
     """
     correct, there = found.find_true(truth), found.labels >= 0
     features = _stack_features(found)
     spread = features[there].std(axis=0) if there.any() else np.zeros(3)
-    told = spread > 1e-9
-    if not correct.any() or not told.any():
-        return [Calibration(1.0, 1.0, 0.0, 1.0, own=True)]
-    scale = np.where(told, spread, np.inf)  # a source that tells nothing counts nothing
-    some = slice(_FITTED)
-    scaled = features[some] / scale
-    orders = [*np.eye(3)[told]]
-    if len(orders) > 1:
-        weights = [np.where(correct, each[np.maximum(found.labels, 0)], 0) for each in importances]
-        blends = [_fit_order(scaled, there[some], weight[some]) / scale for weight in weights]
-        orders = [*blends, *(blend * [1, 1, 0.5] for blend in blends), *orders]
-    return [_scale_order(order, features, there, correct) for order in orders]
+    told = np.flatnonzero(spread > 1e-9)  # a source that tells nothing counts nothing
+    if not correct.any() or not len(told):
+        return Calibration(1.0, 1.0, 0.0, 1.0, own=True)
+    scored = Scored(found.labels, correct, features[..., told] / spread[told])
+    order = np.zeros(3)
+    order[told] = choose_weights(scored, truth, goal) / spread[told]
+    return _scale_order(order, features, there, correct)
 
 
 def calibrate_scores(
@@ -145,29 +130,6 @@ def _weigh_margins(found: Candidates) -> NDArray[np.float64]:
 
 def _weigh_votes(found: Candidates) -> NDArray[np.float64]:
     return np.log2(1 + found.votes.astype(np.float64) / _LEAST_VOTES)
-
-
-def _fit_order(
-    features: NDArray[np.float64], there: NDArray[np.bool_], weight: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return non-negative weights (3,) with the least listwise softmax loss."""
-    carried = weight.sum(axis=1, keepdims=True)
-    total = carried.sum()
-
-    def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        odds = np.where(there, features @ x, -np.inf)
-        odds -= odds.max(axis=1, keepdims=True, initial=-1e30)
-        likely = np.exp(odds)
-        sums = np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
-        cost = -(weight * np.where(weight > 0, odds - np.log(sums), 0)).sum() / total
-        pull = carried * likely / sums - weight
-        slope = np.einsum("nc,ncp->p", pull, features) / total
-        return float(cost + _SMALL * x @ x), slope + 2 * _SMALL * x
-
-    bounds = [(0, None)] * features.shape[2]
-    start = np.full(features.shape[2], 0.5)
-    best: NDArray[np.float64] = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
-    return best if best.any() else np.ones(features.shape[2])
 
 
 def _fit_scale(scores: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[float, float]:

@@ -50,13 +50,6 @@ class Objective(NamedTuple):
         importance = ones if name == "precision" else rare
         return cls(name, weights, importance.astype(np.float32))
 
-    @property
-    def orders(self) -> list[NDArray[np.float32]]:
-        """How much each label may count where the weights of the sources are fitted (L,)."""
-        if self.name == "balanced":
-            return [np.ones_like(self.importance), self.importance]
-        return [self.importance]
-
     def measure(self, found: NDArray[np.int64], truth: Sparse) -> float:
         """Return the quality of the labels found (n, k), best first."""
         plain = mean_precision(found, truth)

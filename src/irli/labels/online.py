@@ -141,7 +141,7 @@ def recalibrate(old: LabelContents, given: NewRows, seed: int, threads: int) -> 
     counts[: len(old.counts)] += old.counts
     goal = Objective.of_counts(old.wishes.objective, counts, old.rows + n)
     best, quality = model.calibration, -np.inf
-    for tried in (model.calibration, *fit_calibration(candidates, truth, goal.orders)):
+    for tried in (model.calibration, fit_calibration(candidates, truth, goal)):
         reached = goal.measure(rank_candidates(candidates, tried), truth)
         log.info("calibration %s: quality %.4f", tried, reached)
         if reached > quality + _TIE:

@@ -43,14 +43,13 @@ _SHORTLIST = 200  # labels that the index proposes for a row
 _MORE_PER_LABEL = 4  # further ones for each label that a row carries on average
 _TAUGHT = 20  # of them that are negatives of the ranker
 _NEAR = 100  # near rows that vote
-_MINED = 2  # rounds of mining
 _COSTS = (0.0625, 0.125, COST, 0.5, 1.0, 2.0)  # of the ranker, that may be tried
 _PRUNES = (LEAST_PRUNE, 0.03, 0.04)  # pruning thresholds that are tried
-_LOSS = 0.005  # share of the quality that pruning may cost
+_LOSS = 0.001  # share of the quality that a cheaper way may cost: there are three such choices
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
 _BEST = 5  # labels that are measured
 _DOUBT = 0.001  # quality by which near rows must be worse to be left out
-_TIE = 0.0005  # quality within which the cheaper way wins
+_TIE = 0.0005  # quality within which rows stay as they are, and the index is alone
 _CLEAR = 0.002  # quality by which another cost must be better: less is chance
 _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried, at most
 _BLOCK = 65_536  # rows whose shortlists are found at once
@@ -187,6 +186,7 @@ class _Trial(NamedTuple):
     negatives: Sparse  # (n, L)
     cost: float
     ranker: Ranker
+    whole: bool  # whether it has seen all other rows
 
 
 class _Way(NamedTuple):
@@ -226,7 +226,7 @@ class _Bench:
         self.layout, self.routed, self.rows, self.labels = layout, routed, rows, labels
         self.split, self.goal, self.parameters = split, goal, parameters
         self.seed, self.threads, self.progress = seed, threads, progress
-        self.proposed = labels  # until `choose_trial` asks the routers
+        self.gathered = self.proposed = labels  # until `choose_trial` asks the routers
         self.trials: list[dict[str, Any]] = []
 
     def note(self, choice: str, tried: Any, quality: float) -> None:
@@ -239,7 +239,9 @@ class _Bench:
     def choose_trial(self) -> _Trial:
         """Choose how the ranker's rows are scaled, mine negatives, and choose its cost."""
         proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
-        # Only of rows that the routers have seen: see `_mine`.
+        # Only of rows that the routers have seen. In new rows they put other labels first, much
+        # harder to tell from a row's own. If a few rows had such negatives and the others had not,
+        # labels would be punished by chance. The same holds for rankers: see `complete`.
         self.proposed = keep_rows(proposed, self.split.train)
         enough = self.labels.shape[0] >= LEAST_ROWS
         scalings = list_scalings(self.rows) if enough else [GIVEN]
@@ -251,38 +253,26 @@ class _Bench:
                 self.note("scaling", trial.scaling.name, quality)
         # The first, rows as they are, if it is about as good.
         trial = trials[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
-        negatives = self._mine(trial, trial.ranker, self.split.train)
+        self.gathered = trial.negatives
+        negatives = mine_negatives(trial.ranker, trial.ranked, self.gathered, self.threads)
         return self._choose_cost(trial._replace(negatives=negatives))
 
     def _try_scaling(self, scaling: Scaling) -> _Trial:
         ranked, chosen = as_sparse(scaling.apply(self.rows)), self.split.train
-        negatives = self._gather(ranked, chosen)
-        ranker = self._train(ranked, negatives, chosen, COST)
-        return _Trial(scaling, ranked, negatives, COST, ranker)
-
-    def _gather(self, ranked: Sparse, chosen: NDArray[np.int64]) -> Sparse:
-        return gather_negatives(ranked, self.labels, self.proposed, chosen, self.seed, self.threads)
-
-    def _mine(self, trial: _Trial, ranker: Ranker, chosen: NDArray[np.int64]) -> Sparse:
-        """Return the negatives of the chosen rows with those that rankers of these rows put first.
-
-        The rankers must have seen the rows. In rows that are new to them they put other labels
-        first, much harder to tell from a row's own. If a few rows had such negatives and the others
-        had not, labels would be punished by chance.
-        """
-        negatives = trial.negatives
-        for number in range(_MINED):
-            if number:
-                ranker = self._train(trial.ranked, negatives, chosen, COST)
-            negatives = mine_negatives(ranker, trial.ranked, negatives, self.threads)
-        return negatives
+        negatives = gather_negatives(
+            ranked, self.labels, self.proposed, chosen, self.seed, self.threads
+        )
+        return _Trial(
+            scaling, ranked, negatives, COST, *self._train(ranked, negatives, chosen, COST)
+        )
 
     def _choose_cost(self, trial: _Trial) -> _Trial:
         """Climb to the cost with the best quality, one step at a time."""
 
         def measure(place: int) -> tuple[float, _Trial]:
-            ranker = self._train(trial.ranked, trial.negatives, self.split.train, _COSTS[place])
-            tried = trial._replace(cost=_COSTS[place], ranker=ranker)
+            train, cost = self.split.train, _COSTS[place]
+            ranker, whole = self._train(trial.ranked, trial.negatives, train, cost)
+            tried = trial._replace(cost=cost, ranker=ranker, whole=whole)
             quality = self._measure(tried)
             self.note("cost", _COSTS[place], quality)
             return quality, tried
@@ -299,14 +289,15 @@ class _Bench:
 
     def _train(
         self, ranked: Sparse, negatives: Sparse, chosen: NDArray[np.int64], cost: float
-    ) -> Ranker:
-        """Train on as many of the chosen rows as can be tried in a while."""
+    ) -> tuple[Ranker, bool]:
+        """Train on as many of the chosen rows as can be tried in a while. Were they all?"""
         products = negatives.nnz / max(negatives.shape[0], 1) * ranked.nnz
-        if products > _TRIAL:
+        whole = products <= _TRIAL
+        if not whole:
             rng = np.random.default_rng([self.seed, 0x7A])
             count = int(len(chosen) * _TRIAL / products)
             chosen = np.sort(rng.permutation(chosen)[:count])
-        return self._train_on(ranked, negatives, chosen, cost, LEAST_PRUNE)
+        return self._train_on(ranked, negatives, chosen, cost, LEAST_PRUNE), whole
 
     def _train_on(
         self,
@@ -335,8 +326,9 @@ class _Bench:
 
         Each choice may lose only a little quality.
         """
-        train = self.split.train
-        ranker = self._train_on(trial.ranked, trial.negatives, train, trial.cost, LEAST_PRUNE)
+        train, ranker = self.split.train, trial.ranker
+        if not trial.whole:
+            ranker = self._train_on(trial.ranked, trial.negatives, train, trial.cost, LEAST_PRUNE)
         known, usual = self._know(trial, train), usual_values(trial.ranked)
         parameters = dataclasses.replace(self.parameters, candidates=_CANDIDATES[-1])
         ways = [
@@ -378,20 +370,18 @@ class _Bench:
         choice: str,
         ways: list[_Way],
         describe: Callable[[_Way], Any],
-        tie: float = _TIE,
+        tie: float | None = None,
     ) -> _Evaluation:
         """Return the first way that is about as good as the best."""
         found = [self._evaluate(trial, way) for way in ways]
         for evaluation in found:
             self.note(choice, describe(evaluation.way), evaluation.quality)
         qualities = np.array([evaluation.quality for evaluation in found])
-        return found[int(np.argmax(qualities >= qualities.max() - tie))]
+        least = qualities.max() * (1 - _LOSS) if tie is None else qualities.max() - tie
+        return found[int(np.argmax(qualities >= least))]
 
     def _evaluate(self, trial: _Trial, way: _Way) -> _Evaluation:
-        """Fit the weights of the sources, and measure the best labels. No part may be better.
-
-        The index alone is measured elsewhere: what is asked for here is a ranker.
-        """
+        """Choose the weights of the sources, and measure the best labels."""
         held = self.split.held
         near = way.parameters.near if len(way.known.scale) else 0
         way = way._replace(parameters=dataclasses.replace(way.parameters, near=near))
@@ -401,25 +391,21 @@ class _Bench:
             self.routed[held], trial.ranked[held], way.parameters, asked, self.threads
         )
         truth = self.labels[held]
-        fitted = fit_calibration(found, truth, self.goal.orders)
-        fitted = [calibration for calibration in fitted if calibration.is_blended] or fitted
-        tried = [
-            (self.goal.measure(best, truth), mean_precision(best, truth), calibration)
-            for calibration in fitted
-            for best in [rank_candidates(found, calibration)]
-        ]
-        quality, precision, calibration = max(tried, key=lambda each: each[0])
+        calibration = fit_calibration(found, truth, self.goal)
+        best = rank_candidates(found, calibration)
+        quality, precision = self.goal.measure(best, truth), mean_precision(best, truth)
         return _Evaluation(way, calibration, quality, precision)
 
     # --- completing ------------------------------------------------------------------------------
 
     def complete(self, trial: _Trial, choice: _Evaluation, alone: LabelModel) -> LabelModel:
-        """Train the ranker on all rows, and let all rows be near ones."""
-        labelled = np.flatnonzero(np.diff(self.labels.indptr))
-        ranked = trial.ranked
-        first = trial._replace(negatives=self._gather(ranked, labelled))
-        ranker = self._train(ranked, first.negatives, labelled, COST)
-        negatives = self._mine(first, ranker, labelled)
+        """Train the ranker on all rows, and let all rows be near ones.
+
+        Its negatives are mined by a ranker that has seen all rows, too.
+        """
+        labelled, ranked = np.flatnonzero(np.diff(self.labels.indptr)), trial.ranked
+        first, _ = self._train(ranked, self.gathered, labelled, COST)
+        negatives = mine_negatives(first, ranked, self.gathered, self.threads)
         ranker = self._train_on(ranked, negatives, labelled, trial.cost, choice.prune)
         layout = add_ranker(self.layout, ranker)
         parameters, calibration = choice.way.parameters, choice.calibration
