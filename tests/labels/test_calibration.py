@@ -150,10 +150,7 @@ def test_probabilities_are_calibrated() -> None:
 
 
 def test_the_probabilities_of_an_index_are_calibrated() -> None:
-    """Of the labels of a row, some were taken away at random: nobody can be sure.
-
-    One curve for all labels fits those that are taken away seldom or often only roughly.
-    """
+    """Of the labels of a row, some were taken away at random: nobody can be sure."""
     rng = np.random.default_rng(0)
     own = rng.integers(8, size=6000)
     kept = rng.random(6000) < np.linspace(0.2, 0.95, 8)[own]
@@ -170,7 +167,7 @@ def test_the_probabilities_of_an_index_are_calibrated() -> None:
         part = (found.scores > low) & (found.scores <= high)
         if part.sum() > 1000:
             filled += 1
-            assert abs(found.scores[part].mean() - correct[part].mean()) < 0.1
+            assert abs(found.scores[part].mean() - correct[part].mean()) < 0.06
     assert filled >= 3
 
 
@@ -208,7 +205,7 @@ def test_padding_is_no_evidence() -> None:
     )
     one, other = fit_calibration(found, Y, [ONES]), fit_calibration(padded, Y, [ONES])
     for left, right in zip(one, other, strict=True):
-        assert left == pytest.approx(right, rel=1e-3)
+        assert left[:5] == pytest.approx(right[:5], rel=1e-3)
     assert (one[0].to_log_odds(padded)[:, -6:] == -np.inf).all()
 
 

@@ -146,7 +146,7 @@ def recalibrate(old: LabelContents, given: NewRows, seed: int, threads: int) -> 
         log.info("calibration %s: quality %.4f", tried, reached)
         if reached > quality + _TIE:
             best, quality = tried, reached
-    return best
+    return best if best is model.calibration else best.fit_curve(candidates, truth)
 
 
 # --- the ranker ----------------------------------------------------------------------------------

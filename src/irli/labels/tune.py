@@ -409,7 +409,7 @@ class _Bench:
             for best in [rank_candidates(found, calibration)]
         ]
         quality, precision, calibration = max(tried, key=lambda each: each[0])
-        return _Evaluation(way, calibration, quality, precision)
+        return _Evaluation(way, calibration.fit_curve(found, truth), quality, precision)
 
     # --- completing ------------------------------------------------------------------------------
 
