@@ -66,10 +66,8 @@ def _group(
     """Return distinct scores, ascending, how many have them, and how many of these are correct."""
     place = np.floor(scores / _WIDTH).astype(np.int64)
     place -= place.min(initial=0)
-    count = np.bincount(place).astype(np.float64)
-    total, right = (
-        np.bincount(place, weights=scores),
-        np.bincount(place, weights=correct.astype(np.float64)),
+    count, total, right = (
+        np.bincount(place, weights=each).astype(np.float64) for each in (None, scores, correct)
     )
     there = count > 0
     return total[there] / count[there], count[there], right[there]
