@@ -360,8 +360,8 @@ class LabelIndex(SavedIndex, Configured):
 
         The classifiers of the labels that the rows carry, or might be taken to carry, change as
         little as the rows allow. New labels are placed as `add_labels` does. If near rows vote in
-        this index, the new rows will, too. From 30 rows on, the sources are weighed again if that
-        predicts the new rows better. Routers, buckets and parameters stay: call `refit` with all
+        this index, the new rows will, too. From 30 rows on, halves of the new rows decide how much
+        these and the sources count. Routers, buckets and parameters stay: call `refit` with all
         rows now and then. An index without a ranker learns new labels and counts only, and warns.
         Before `fit`, this is `fit`.
 
@@ -396,8 +396,8 @@ class LabelIndex(SavedIndex, Configured):
         named = extend_names(old.names, names, labels.shape[1] - count, "partial_fit")
         used = np.flatnonzero(np.diff(labels.indptr))
         given, cores = NewRows(rows[used], labels[used]), thread_count(threads)
-        contents = learn_rows(old, given, cores)
-        calibration = recalibrate(old, given, old.recipe.seed, cores)
+        cost, calibration = recalibrate(old, given, old.recipe.seed, cores)
+        contents = learn_rows(old, given, cores, cost)
         model = contents.model._replace(calibration=calibration)
         contents = dataclasses.replace(contents, model=model)
         if not old.model.calibration.is_blended:
