@@ -79,7 +79,7 @@ annif: .venv-annif/.installed  ## make .venv-annif with Annif and its Omikuji ba
 	@touch $@
 
 test-annif: setup annif  ## test the backend for Annif with the real Annif
-	PYTHONPATH=src .venv-annif/bin/python -m pytest tests/integrations
+	PYTHONPATH=$(CURDIR)/src .venv-annif/bin/python -m pytest tests/integrations
 
 bench-annif: setup annif  ## compare the backends of Annif: irli, Omikuji, TF-IDF
 	$(BIN)/python benchmarks/labels.py annif

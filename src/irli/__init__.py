@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         IrliWarning,
         MissingDependency,
         NotFitted,
+        NotInShards,
         ShardUnavailable,
     )
     from irli.labels.index import LabelIndex, Prediction
@@ -52,6 +53,7 @@ __all__ = [
     "LabelIndex",
     "MissingDependency",
     "NotFitted",
+    "NotInShards",
     "Prediction",
     "RangeResult",
     "Recipe",

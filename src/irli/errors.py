@@ -42,6 +42,10 @@ class MissingDependency(IrliError, ImportError):
     """An optional package is needed but not installed."""
 
 
+class NotInShards(IrliError, AttributeError):
+    """An index in shards does not have a method that an index on one machine has."""
+
+
 class ClusterError(IrliError, RuntimeError):
     """The cluster cannot be reached, or work on it failed for a reason other than the data."""
 

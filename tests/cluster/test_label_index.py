@@ -22,9 +22,10 @@ from irli import LabelIndex
 from irli.base import recipe as recipes
 from irli.base.folder import write_folder
 from irli.cluster import build as building
-from irli.cluster.label_index import ShardedLabelIndex
+from irli.cluster.label_index import ShardedLabelIndex, _merge
 from irli.cluster.label_job import deal_labels, make_label_job, take_labels
-from irli.errors import DeadlineExceeded, InvalidParameter, NotFitted
+from irli.errors import DeadlineExceeded, InvalidParameter, NotFitted, NotInShards
+from irli.labels.index import to_probabilities
 from irli.labels.metrics import precision
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
@@ -180,6 +181,57 @@ def test_shards_find_the_planted_labels(tmp_path: Path) -> None:
     again.save(tmp_path / "index")  # over itself
     opened = irli.load(tmp_path / "index")
     np.testing.assert_array_equal(opened.predict(X, k=1).labels, found.labels)
+
+
+def test_certain_labels_are_merged_by_their_log_odds() -> None:
+    """Their probabilities are all 1: float32 has no number between 1 and the odds of e^16.6."""
+    odds = [np.array([[20.0, 18.0, -np.inf]]), np.array([[30.0, 19.0, 17.5]])]
+    found = [np.array([[1, 0, -1]]), np.array([[0, 2, 1]])]  # 2 is "other" in a shard of two
+    parts = [(part.astype(np.float32), labels) for part, labels in zip(odds, found, strict=True)]
+    assert (to_probabilities(np.array([17.5, 30.0], dtype=np.float32)) == 1).all()
+    merged, labels = _merge(parts, [np.array([0, 3]), np.array([1, 2])], 5)
+    assert labels.tolist() == [[1, 3, 0, 2, -1]]
+    assert merged.tolist() == [[30.0, 20.0, 18.0, 17.5, -np.inf]]
+
+
+def test_of_equal_labels_the_first_are_better() -> None:
+    same = np.zeros((1, 2), dtype=np.float32), np.array([[0, 1]])
+    _, labels = _merge([same, same], [np.array([1, 3]), np.array([0, 2])], 3)
+    assert labels.tolist() == [[0, 1, 2]]
+
+
+@pytest.fixture(scope="module")
+def two() -> ShardedLabelIndex:
+    names = [f"label {number}" for number in range(Y.shape[1])]
+    index = ShardedLabelIndex(small_labels(buckets=6, epochs=2), shards=2)
+    return index.fit(X, Y, names=names, threads=1)
+
+
+def test_explanations_are_those_of_the_predicted_labels(two: ShardedLabelIndex) -> None:
+    found, told = two.predict(X[:10], k=4), two.explain(X[:10], k=4)
+    assert len(told) == 10
+    for row, explained in enumerate(told):
+        assert [each.label for each in explained.labels] == found.labels[row].tolist()
+        assert [each.name for each in explained.labels] == [
+            f"label {label}" for label in found.labels[row]
+        ]
+        likely = [each.probability for each in explained.labels]
+        np.testing.assert_array_equal(likely, found.scores[row])
+        assert explained.labels[0].words
+    alone = two.explain(X[[0]].toarray()[0], k=4)
+    assert [each.label for each in alone.labels] == found.labels[0].tolist()
+    with pytest.raises(InvalidParameter, match="'k' parameter of explain"):
+        two.explain(X, k=0)
+
+
+def test_what_shards_do_not_have_says_what_to_do(two: ShardedLabelIndex) -> None:
+    for name in ("partial_fit", "refit", "add_labels", "remove_labels", "rename", "predict_text"):
+        assert hasattr(LabelIndex, name)
+        assert not hasattr(two, name)
+        with pytest.raises(NotInShards, match=f"no {name}: .* Fit it again with all rows, or use"):
+            getattr(two, name)
+    with pytest.raises(AttributeError, match="has no attribute 'predit'"):
+        two.predit  # type: ignore[attr-defined]  # noqa: B018
 
 
 # --- builds that stop ----------------------------------------------------------------------------

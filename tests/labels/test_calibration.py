@@ -130,10 +130,7 @@ def test_probabilities_are_calibrated() -> None:
 
 
 def test_the_probabilities_of_an_index_are_calibrated() -> None:
-    """Of the labels of a row, some were taken away at random: nobody can be sure.
-
-    One curve for all labels fits those that are taken away seldom or often only roughly.
-    """
+    """Of the labels of a row, some were taken away at random: nobody can be sure."""
     rng = np.random.default_rng(0)
     own = rng.integers(8, size=6000)
     kept = rng.random(6000) < np.linspace(0.2, 0.95, 8)[own]
@@ -150,7 +147,7 @@ def test_the_probabilities_of_an_index_are_calibrated() -> None:
         part = (found.scores > low) & (found.scores <= high)
         if part.sum() > 1000:
             filled += 1
-            assert abs(found.scores[part].mean() - correct[part].mean()) < 0.1
+            assert abs(found.scores[part].mean() - correct[part].mean()) < 0.06
     assert filled >= 3
 
 
@@ -187,7 +184,7 @@ def test_padding_is_no_evidence() -> None:
         np.pad(found.labels, wide, constant_values=-1), *(np.pad(part, wide) for part in found[1:])
     )
     one, other = fit_calibration(found, Y, PLAIN), fit_calibration(padded, Y, PLAIN)
-    assert one == pytest.approx(other, rel=1e-3)
+    assert one[:5] == pytest.approx(other[:5], rel=1e-3)
     assert (one.to_log_odds(padded)[:, -6:] == -np.inf).all()
 
 

@@ -17,6 +17,18 @@ from irli.labels.contents import pack_labels
 from irli.labels.parameters import SCORES
 
 NAMES = ("features", "texts", "near")
+PLAIN = {"by_margin": 0.0, "by_score": 1.0, "threshold": 0.0}
+BAD_CURVES = (
+    [[0.0, 0.0]],
+    [[0.0, 0.0], [1.0, 0.0]],
+    [[1.0, 0.0], [0.0, 1.0]],
+    [[0.0, 0.0], [1e-320, 1.0]],
+    [[0.0, 0.0], [1.0, 1e400]],
+    [[0.0, 0.0], [1.0, "steep"]],
+    [[0.0, 0.0], [1.0]],
+    "straight",
+    1,
+)
 ARRAYS = sorted({name for kind in NAMES for name in (*read(kind).arrays, *read(kind).tensors)})
 
 
@@ -171,6 +183,7 @@ def test_every_array_must_be_there(name: str) -> None:
         {"calibration": {"by_margin": 0.0, "by_score": 1.0, "threshold": 0.0, "own": "yes"}},
         {"alone": {"by_margin": 0.0, "by_score": "much", "threshold": 0.0}},
         {"alone": {"by_margin": 0.0}},
+        *({"alone": {**PLAIN, "curve": curve}} for curve in BAD_CURVES),
         {"defaults": {"near": -1}},
         {"defaults": {"near": 0.5}},
         {"scaling": {"routing": "given"}},

@@ -60,7 +60,8 @@ def test_it_agrees_with_predict_and_adds_up(fitted: LabelIndex, way: dict[str, A
             assert each.probability == found.scores[row, place]
             np.testing.assert_allclose(each.log_odds, odds[row, each.label], rtol=1e-6)
             parts = each.from_routers + each.from_ranker + each.from_near_rows + each.constant
-            np.testing.assert_allclose(parts, each.log_odds, rtol=1e-4, atol=1e-4)
+            whole = parts + each.from_curve
+            np.testing.assert_allclose(whole, each.log_odds, rtol=1e-4, atol=1e-4)
 
 
 def test_words_add_up_to_the_margin(fitted: LabelIndex) -> None:

@@ -19,7 +19,7 @@ from irli.labels.assemble import add_near_rows
 from irli.labels.index import _learned
 from irli.labels.near_rows import NearRows, scale_to_unit
 from irli.labels.online import choose_replay, restore_lengths, update_ranker, widen_ranker
-from irli.labels.ranker import train_ranker
+from irli.labels.ranker import Ranker, train_ranker
 
 LABELS, DIM = 12, 3 * 12 + 40
 X, Y = labelled(600, LABELS)
@@ -350,8 +350,43 @@ def test_labels_that_no_row_touches_keep_their_weights() -> None:
     ranker = random_ranker(5, rows.shape[1])
     only = sp.csr_array(labels[:1])
     after = update_ranker(
-        ranker, rows[:1], only, rows[:0], cost=1.0, importance=np.ones(5, "f4"), prune=0.0,
-        partly=True, seed=0, threads=1,
+        ranker, rows[:1], only, rows[:0], cost=1.0, share=0.5, importance=np.ones(5, "f4"),
+        prune=0.0, partly=True, seed=0, threads=1,
     )  # fmt: skip
     quiet = np.setdiff1d(np.arange(5), only.indices)
     np.testing.assert_array_equal(after.bias[quiet], ranker.bias[quiet])
+
+
+def plant_crowds(n: int, seed: int) -> tuple[sp.csr_array, sp.csr_array]:
+    """Draw rows of two topics, with many labels each. A few rows carry a part of them only."""
+    rng = np.random.default_rng([seed, 5])
+    topics, words, labels = 12, 20, 40
+    rows = np.zeros((n, topics * words), dtype=np.float32)
+    carried = np.zeros((n, topics * labels), dtype=np.float32)
+    for row in range(n):
+        for topic in rng.choice(topics, 2, replace=False):
+            rows[row, topic * words + rng.choice(words, 8, replace=False)] = 1
+            carried[row, topic * labels : (topic + 1) * labels] = rng.random(labels) < 0.25
+    carried[:, 0] = 1
+    return sp.csr_array(rows / np.sqrt(16)), sp.csr_array(carried)
+
+
+def test_labels_of_new_rows_keep_their_places_among_the_others() -> None:
+    """They had .65 of the places among the best ten. With a free bias they took .85 of them."""
+    old_rows, old_labels = plant_crowds(400, 0)
+    new_rows, new_labels = plant_crowds(20, 1)
+    rows, labels = plant_crowds(300, 2)
+    ranker = train(old_rows, old_labels)
+    after = update_ranker(
+        ranker, new_rows, new_labels, new_rows[:0], cost=0.125, share=20 / 420,
+        importance=np.ones(labels.shape[1], "f4"), prune=0.0, partly=False, seed=0, threads=1,
+    )  # fmt: skip
+    carried = np.unique(new_labels.indices)
+
+    def count_carried(one: Ranker) -> float:
+        best = np.argsort(-one.margins(rows), axis=1)[:, :10]
+        return float(np.isin(best, carried).mean())
+
+    assert abs(count_carried(after) - count_carried(ranker)) < 0.1
+    moved = np.abs(after.bias - ranker.bias)
+    assert 0 < moved.max() < 0.1

@@ -2,8 +2,8 @@
 
 The labels are dealt out to P shards, so that each gets common and rare ones. Every shard learns
 from all rows. Each shard has one extra label, "other", for rows that carry none of its own labels.
-All shards return probabilities calibrated on held-out rows, so their scores can be compared and
-merged. With one shard, only the repetitions are spread over the machines.
+All shards return log-odds calibrated on held-out rows, so these can be compared and merged. With
+one shard, only the repetitions are spread over the machines.
 """
 
 from __future__ import annotations
@@ -31,11 +31,25 @@ from irli.cluster.label_job import deal_labels, make_label_job
 from irli.cluster.serve import check_deadline
 from irli.cluster.shard import LabelShard
 from irli.cluster.workdir import WorkDir
-from irli.errors import NotFitted
-from irli.labels.index import Prediction, count_labels, warn_of_one_label
+from irli.errors import NotFitted, NotInShards
+from irli.labels.explain import RowExplanation
+from irli.labels.index import Prediction, count_labels, to_probabilities, warn_of_one_label
 from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import PredictArguments
 from irli.labels.text import Names
+
+# Methods of `LabelIndex` that change an index, or read texts.
+_OF_ONE_INDEX = (
+    "refit",
+    "partial_fit",
+    "partial_fit_text",
+    "add_labels",
+    "remove_labels",
+    "rename",
+    "fit_text",
+    "predict_text",
+    "explain_text",
+)
 
 
 class ShardedPrediction(Prediction):
@@ -50,6 +64,11 @@ class _Opened(NamedTuple):
     group: ShardGroup
     labels: list[NDArray[np.int64]]  # of each shard
     names: Names | None
+
+    def count_wanted(self, k: int) -> list[int]:
+        """Return how many labels to ask each shard for, so that the k best are among them."""
+        more = 1 if len(self.labels) > 1 else 0  # the label "other"
+        return [min(k, len(own)) + more for own in self.labels]
 
 
 class ShardedLabelIndex(Configured):
@@ -161,15 +180,48 @@ class ShardedLabelIndex(Configured):
         if threshold is not None:
             check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
         rows, single = as_query_rows(X, self.dim)
-        more = 1 if shards > 1 else 0  # for the label "other"
-        options = {**parameters, "threshold": threshold, "threads": threads}
-        calls = [(rows, min(k, len(own)) + more, options) for own in opened.labels]
-        answers = opened.group.call("predict", calls, deadline, partial)
+        calls = [(rows, wanted, threads, parameters) for wanted in opened.count_wanted(k)]
+        answers = opened.group.call("rank", calls, deadline, partial)
         answered = [shard for shard in range(shards) if shard not in answers.missing]
-        scores, labels = _merge(answers.values, [opened.labels[shard] for shard in answered], k)
+        odds, labels = _merge(answers.values, [opened.labels[shard] for shard in answered], k)
+        scores = to_probabilities(odds)
+        left_out = (labels < 0) | (scores < (threshold or 0))
+        scores[left_out], labels[left_out] = 0, -1
         found = ShardedPrediction(*((scores[0], labels[0]) if single else (scores, labels)))
         found.missing = answers.missing
         return found
+
+    def explain(self, X: Any, k: int = 5, **parameters: Unpack[PredictArguments]) -> Any:
+        """Return why the k best labels of a row were predicted, over all shards.
+
+        Parameters
+        ----------
+        X, k, **parameters
+            As for `predict`.
+
+        Returns
+        -------
+        RowExplanation, or a list of them
+            As `LabelIndex.explain` returns them. The buckets of a label are those of its shard.
+        """
+        opened = self._fitted()
+        k = check_k(k, len(self), owner="explain")
+        rows, single = as_query_rows(X, self.dim)
+        calls = [(rows, wanted, parameters) for wanted in opened.count_wanted(k)]
+        told = opened.group.call("explain", calls).values
+        explained = [
+            _merge_explanations([part[row] for part in told], opened.labels, opened.names, k)
+            for row in range(rows.shape[0])
+        ]
+        return explained[0] if single else explained
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_ONE_INDEX:
+            raise NotInShards(
+                f"A ShardedLabelIndex has no {name}: its shards stay as they were fitted. Fit it "
+                f"again with all rows, or use a LabelIndex, which has {name}, on one machine."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __len__(self) -> int:
         return sum(map(len, self._fitted().labels))
@@ -294,22 +346,41 @@ class ShardedLabelIndex(Configured):
 
 
 def _merge(
-    parts: list[Prediction], labels_of: list[NDArray[np.int64]], k: int
+    parts: list[tuple[NDArray[np.float32], NDArray[np.int64]]],
+    labels_of: list[NDArray[np.int64]],
+    k: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the k best labels of all parts, with their numbers in the whole index."""
-    scores = np.concatenate([part.scores for part in parts], axis=1)
+    """Return the k best labels of all parts, with their numbers in the whole index.
+
+    Parts are log-odds and labels: probabilities near 1 would be equal where log-odds are not. Of
+    equal labels the first are better.
+    """
     numbers = [
-        np.append(known, [-1, -1])[part.labels]  # "other", and padding
-        for part, known in zip(parts, labels_of, strict=True)
+        np.append(known, [-1, -1])[found]  # "other", and padding
+        for (_, found), known in zip(parts, labels_of, strict=True)
     ]
     labels = np.concatenate(numbers, axis=1)
-    scores = np.where(labels >= 0, scores, 0).astype(np.float32)
-    best = np.lexsort((-scores, labels < 0), axis=1)[:, :k]
-    missing = ((0, 0), (0, k - best.shape[1]))
+    odds = np.where(labels >= 0, np.concatenate([odds for odds, _ in parts], axis=1), -np.inf)
+    best = np.lexsort((labels, -odds), axis=1)[:, :k]
+    missing, odds = ((0, 0), (0, k - best.shape[1])), odds.astype(np.float32)
     return (
-        np.pad(np.take_along_axis(scores, best, axis=1), missing, constant_values=0),
+        np.pad(np.take_along_axis(odds, best, axis=1), missing, constant_values=-np.inf),
         np.pad(np.take_along_axis(labels, best, axis=1), missing, constant_values=-1),
     )
+
+
+def _merge_explanations(
+    parts: list[RowExplanation], labels_of: list[NDArray[np.int64]], names: Names | None, k: int
+) -> RowExplanation:
+    """Return the explanations of the k best labels of a row, with their numbers and names."""
+    found = []
+    for part, known in zip(parts, labels_of, strict=True):
+        for each in part.labels:
+            if each.label < len(known):  # not "other"
+                label = int(known[each.label])
+                name = str(label) if names is None else names.title(label)
+                found.append(dataclasses.replace(each, label=label, name=name))
+    return RowExplanation(sorted(found, key=lambda each: (-each.log_odds, each.label))[:k])
 
 
 def _split_labels(

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.folder import read_folder, read_manifest
-from irli.labels.index import LabelIndex, Prediction
+from irli.labels.explain import RowExplanation
+from irli.labels.index import LabelIndex
+from irli.labels.parameters import PredictArguments
 from irli.vectors.held_out import hold_out
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
@@ -136,6 +138,13 @@ class LabelShard(Shard):
         """Return the stats and history of this shard."""
         return {"stats": self.index.stats(), "history": self.index.history}
 
-    def predict(self, rows: Any, k: int, options: dict[str, Any]) -> Prediction:
-        """Return the k best labels of this shard, numbered as in this shard."""
-        return self.index.predict(rows, k, **options)
+    def rank(
+        self, rows: Any, k: int, threads: int | None, parameters: PredictArguments
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return log-odds and numbers of the k best labels, numbered as in this shard."""
+        return self.index._rank(rows, k, None, threads, parameters)[:2]
+
+    def explain(self, rows: Any, k: int, parameters: PredictArguments) -> list[RowExplanation]:
+        """Return why the k best labels of this shard were predicted for each row."""
+        explained: list[RowExplanation] = self.index.explain(rows, k, **parameters)
+        return explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from irli.base.types import Sparse
 from irli.labels.blend import Scored, choose_weights
+from irli.labels.curve import STRAIGHT, Curve, bend, fit_curve
 from irli.labels.objective import Objective
 
 _LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
@@ -44,8 +45,10 @@ class Candidates(NamedTuple):
 class Calibration(NamedTuple):
     """How much each source counts.
 
-    log-odds of a label = by_score * score - by_margin * max(0, 1 - margin)^2
-                          + by_votes * log2(1 + votes / 0.01) + threshold
+    blended score of a label = by_score * score - by_margin * max(0, 1 - margin)^2
+                               + by_votes * log2(1 + votes / 0.01) + threshold
+
+    The curve makes log-odds of it: see `irli.labels.curve`.
     """
 
     by_margin: float
@@ -53,12 +56,27 @@ class Calibration(NamedTuple):
     threshold: float
     by_votes: float = 0.0
     own: bool = False  # whether the ranker may be asked about all labels, and proposes some
+    curve: Curve = STRAIGHT
+
+    def blend(self, found: Candidates) -> NDArray[np.float64]:
+        """Return the blended scores of candidates (n, C). Padding gets -inf."""
+        scores = self.by_margin * _weigh_margins(found) + self.by_score * found.scores
+        scores += self.by_votes * _weigh_votes(found) + self.threshold
+        return np.where(found.labels >= 0, scores, -np.inf)
 
     def to_log_odds(self, found: Candidates) -> NDArray[np.float64]:
         """Return the log-odds of candidates (n, C). Padding gets -inf."""
-        odds = self.by_margin * _weigh_margins(found) + self.by_score * found.scores
-        odds += self.by_votes * _weigh_votes(found) + self.threshold
-        return np.where(found.labels >= 0, odds, -np.inf)
+        return bend(self.curve, self.blend(found))
+
+    def fit_curve(self, found: Candidates, truth: Sparse) -> Calibration:
+        """Return the calibration with the curve that fits the candidates of held-out rows best."""
+        there = found.labels >= 0
+        scores, correct = self.blend(found)[there], found.find_true(truth)[there]
+        return self._replace(curve=fit_curve(scores, correct))
+
+    def state(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return self._asdict() | {"curve": [list(point) for point in self.curve]}
 
     @property
     def is_blended(self) -> bool:
@@ -73,7 +91,8 @@ def fit_calibration(found: Candidates, truth: Sparse, goal: Objective) -> Calibr
     """Choose the weights of the sources on the candidates of held-out rows.
 
     First the order, by what the objective asks for: see `irli.labels.blend`. Then the scale:
-    logistic regression on the blended scores gives log-odds.
+    logistic regression on the blended scores gives log-odds. The curve is straight:
+    `Calibration.fit_curve` bends it.
 
     Parameters
     ----------
@@ -103,7 +122,7 @@ def calibrate_scores(
     if not correct.any():
         return INDEX_ALONE
     alone = _scale_order(np.array([0.0, 1.0, 0.0]), features, there, correct)
-    return alone._replace(own=False)
+    return alone._replace(own=False).fit_curve(given, truth)
 
 
 def _scale_order(

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import array_error, check_array, check_history
+from irli.base.arrays import array_error, check_array, check_history, damage_error
 from irli.base.checks import check_bool, check_choice, check_float, check_int
 from irli.base.folder import LABELS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import tile
 from irli.engine.label_layout import LabelLayout, check_label_layout
 from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.curve import Curve
 from irli.labels.features import count_features
 from irli.labels.near_rows import NO_ROWS
 from irli.labels.objective import OBJECTIVES
@@ -79,8 +80,8 @@ def pack_labels(contents: LabelContents) -> Folder:
     meta = {
         "recipe": dataclasses.asdict(contents.recipe),
         "defaults": dataclasses.asdict(model.parameters),
-        "calibration": model.calibration._asdict(),
-        "alone": model.alone._asdict(),
+        "calibration": model.calibration.state(),
+        "alone": model.alone.state(),
         "scaling": {"routing": model.routing.name, "ranking": model.ranking.name},
         "cost": model.cost,
         "prune": model.prune,
@@ -118,8 +119,8 @@ def unpack_labels(folder: Folder) -> LabelContents:
                     **(_name_no_rows() if early else {}),
                 ),
                 LabelParameters.from_json(meta["defaults"]),
-                Calibration(**meta["calibration"]),
-                Calibration(**meta["alone"]) if "alone" in meta else INDEX_ALONE,
+                _unpack_calibration(meta["calibration"]),
+                _unpack_calibration(meta["alone"]) if "alone" in meta else INDEX_ALONE,
                 _unpack_tuned(meta.get("tuned")),
                 routing=_unpack_scaling("routing", meta, arrays),
                 ranking=_unpack_scaling("ranking", meta, arrays),
@@ -163,6 +164,23 @@ def _unpack_tuned(values: Any) -> LabelTuneResult | None:
     )
 
 
+def _unpack_calibration(values: dict[str, Any]) -> Calibration:
+    """Return the calibration. In early folders its curve is straight."""
+    points = values.get("curve", [])
+    curve = tuple((check_float("curve", x), check_float("curve", y)) for x, y in points)
+    return Calibration(**values | {"curve": curve})
+
+
+def _check_curve(curve: Curve) -> None:
+    """Raise unless the scores and the log-odds of the points ascend."""
+    x, y = np.array(curve).reshape(-1, 2).T
+    with np.errstate(all="ignore"):
+        slopes = np.diff(y) / np.diff(x)
+    ascends = (np.diff(x) > 0).all() and (slopes > 0).all() and np.isfinite(slopes).all()
+    if len(x) == 1 or not ascends:
+        raise damage_error("curve", "have two or more points that ascend, or none", str(curve))
+
+
 def _name_no_rows() -> dict[str, NDArray[Any]]:
     return {f"near_{name}": array for name, array in NO_ROWS._asdict().items()}
 
@@ -200,6 +218,7 @@ def _check_contents(contents: LabelContents) -> None:
         check_float("by_score", one.by_score)
         check_float("threshold", one.threshold)
         check_bool("own", one.own)
+        _check_curve(one.curve)
     if len(layout.starts) > 1 or calibration.by_margin > 0:  # there is a ranker
         check_array("starts", layout.starts, np.int64, features + 1)
     if len(layout.near_starts) > 1 or calibration.by_votes > 0:  # there are near rows

@@ -82,7 +82,7 @@ class BucketWay(NamedTuple):
 class LabelExplanation:
     """Why a label was predicted.
 
-    log_odds = from_routers + from_ranker + from_near_rows + constant
+    log_odds = from_routers + from_ranker + from_near_rows + constant + from_curve
 
     Attributes
     ----------
@@ -94,8 +94,8 @@ class LabelExplanation:
     score, margin, votes : float
         What routers, ranker and near rows say. A margin of 1 or more is certain. Without a ranker,
         the margin is 0; without near rows, the votes are 0.
-    from_routers, from_ranker, from_near_rows, constant : float
-        What they add to the log-odds: see `Calibration`.
+    from_routers, from_ranker, from_near_rows, constant, from_curve : float
+        What they add to the log-odds: see `Calibration`. The curve keeps the order of labels.
     bias : float
         margin = bias + the effects of all words.
     words : list of WordEffect
@@ -117,6 +117,7 @@ class LabelExplanation:
     from_ranker: float
     from_near_rows: float
     constant: float
+    from_curve: float
     bias: float
     words: list[WordEffect]
     near: list[NearRow]
@@ -129,6 +130,7 @@ class LabelExplanation:
             "ranker": self.from_ranker,
             "near rows": self.from_near_rows,
             "constant": self.constant,
+            "curve": self.from_curve,
         }
         added = ", ".join(f"{name} {value:+.2f}" for name, value in parts.items())
         found = {"log-odds": f"{self.log_odds:+.2f}: {added}"}
@@ -245,6 +247,7 @@ def _explain_label(
         calibration.to_log_odds(one)[0] for calibration in _isolate_sources(seen.calibration)
     ]
     by_routers, by_ranker, by_votes = map(float, weighed)
+    blended = by_routers + by_ranker + by_votes + seen.calibration.threshold
     bias = float(seen.layout.constant[label]) if seen.calibration.by_margin > 0 else 0.0
     return LabelExplanation(
         label=label,
@@ -258,6 +261,7 @@ def _explain_label(
         from_ranker=by_ranker,
         from_near_rows=by_votes,
         constant=seen.calibration.threshold,
+        from_curve=odds - blended,
         bias=bias,
         words=seen.list_words(label, vectorizer),
         near=seen.list_near(label),

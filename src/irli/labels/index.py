@@ -35,6 +35,7 @@ from irli.errors import InvalidParameter, IrliWarning, NotFitted
 from irli.labels.assemble import assemble_labels, read_repetitions
 from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
+from irli.labels.curve import bend
 from irli.labels.edit import read_labels, remove, rename
 from irli.labels.explain import Asked, RowExplanation, explain_rows
 from irli.labels.features import hash_features
@@ -359,8 +360,8 @@ class LabelIndex(SavedIndex, Configured):
 
         The classifiers of the labels that the rows carry, or might be taken to carry, change as
         little as the rows allow. New labels are placed as `add_labels` does. If near rows vote in
-        this index, the new rows will, too. From 30 rows on, the sources are weighed again if that
-        predicts the new rows better. Routers, buckets and parameters stay: call `refit` with all
+        this index, the new rows will, too. From 30 rows on, halves of the new rows decide how much
+        these and the sources count. Routers, buckets and parameters stay: call `refit` with all
         rows now and then. An index without a ranker learns new labels and counts only, and warns.
         Before `fit`, this is `fit`.
 
@@ -395,8 +396,8 @@ class LabelIndex(SavedIndex, Configured):
         named = extend_names(old.names, names, labels.shape[1] - count, "partial_fit")
         used = np.flatnonzero(np.diff(labels.indptr))
         given, cores = NewRows(rows[used], labels[used]), thread_count(threads)
-        contents = learn_rows(old, given, cores)
-        calibration = recalibrate(old, given, old.recipe.seed, cores)
+        cost, calibration = recalibrate(old, given, old.recipe.seed, cores)
+        contents = learn_rows(old, given, cores, cost)
         model = contents.model._replace(calibration=calibration)
         contents = dataclasses.replace(contents, model=model)
         if not old.model.calibration.is_blended:
@@ -564,11 +565,12 @@ class LabelIndex(SavedIndex, Configured):
         scores, labels = predictor.predict(routed, ranked, most, chosen, calibration, threads or 1)
         if not calibration.is_blended:
             scores = scores * np.float32(calibration.by_score) + np.float32(calibration.threshold)
+        odds = bend(calibration.curve, scores.astype(np.float64)).astype(np.float32)
         if most < k:
             more = ((0, 0), (0, k - most))
-            scores = np.pad(scores, more, constant_values=-np.inf)
+            odds = np.pad(odds, more, constant_values=-np.inf)
             labels = np.pad(labels, more, constant_values=-1)
-        return scores, labels, single
+        return odds, labels, single
 
     def predict_text(
         self, texts: Iterable[str], k: int = 5, **options: Any
@@ -621,8 +623,8 @@ class LabelIndex(SavedIndex, Configured):
         >>> best = index.explain(X[7], k=1).labels[0]
         >>> best.label, best.words[0].word
         (7, '7')
-        >>> sources = best.from_routers, best.from_ranker, best.from_near_rows
-        >>> bool(np.isclose(sum(sources) + best.constant, best.log_odds, atol=1e-4))
+        >>> sources = best.from_routers + best.from_ranker + best.from_near_rows
+        >>> bool(np.isclose(sources + best.constant + best.from_curve, best.log_odds, atol=1e-4))
         True
         """
         contents, predictor = self._fitted()
@@ -837,7 +839,7 @@ class LabelIndex(SavedIndex, Configured):
             "loads": [load_summary(loads) for loads in self.loads()],
             "recipe": dataclasses.asdict(self.recipe),
             "defaults": dataclasses.asdict(self.defaults),
-            "calibration": self.calibration._asdict(),
+            "calibration": self.calibration.state(),
             "bytes": sum(part.nbytes for part in layout),
         }
 

@@ -60,12 +60,11 @@ def mine_negatives(ranker: Ranker, rows: Sparse, negatives: Sparse, threads: int
     def rank_block(number: int) -> None:
         first = number * _BLOCK
         last = min(first + _BLOCK, n)
-        found[number] = find_best_outputs(
-            first, last, arrays, ranker.packed, width, bias=ranker.bias
-        )[1]
+        best = find_best_outputs(first, last, arrays, ranker.packed, width, bias=ranker.bias)[1]
+        found[number] = as_pattern(best, count)  # now: it takes a third of the memory
 
     run_all([partial(rank_block, number) for number in range(len(found))], threads)
-    return join(negatives, as_pattern(np.concatenate(found), count))
+    return join(negatives, sp.csr_array(sp.vstack(found)))
 
 
 def as_pattern(found: NDArray[np.int64], count: int) -> Sparse:

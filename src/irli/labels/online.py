@@ -2,8 +2,8 @@
 
 Routers and buckets stay, and new labels are placed in buckets. The classifiers of the ranker start
 from their weights and change as little as the new rows allow: the old rows, which are not there,
-speak through these weights. Near rows, if the index has them, are joined by the new rows. They also
-serve new labels as negatives.
+speak through these weights. How much the new rows count is chosen on halves of them. Near rows, if
+the index has them, are joined by the new rows. They also serve new labels as negatives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from irli.labels.predictor import Predictor
 from irli.labels.ranker import Ranker, train_ranker, usual_values
 from irli.labels.tune import rank_candidates
 
-_COST = 0.5  # of the ranker's cost: the old rows hold the weights, too
+_COSTS = (0.5, 1.0)  # of the ranker's cost, that are tried: the old rows hold the weights, too
 _ROUNDS = 2  # rounds of mining
 _UNLIKELY = -1.0  # the bias that new classifiers start from
 _RANDOM = 100  # rows drawn for each label that is new or that new rows carry
@@ -62,8 +62,13 @@ class NewRows(NamedTuple):
     partly: bool = False
 
 
-def learn_rows(old: LabelContents, given: NewRows, threads: int) -> LabelContents:
-    """Return the contents after learning from new rows. Names stay as they are."""
+def learn_rows(
+    old: LabelContents, given: NewRows, threads: int, cost: float = _COSTS[0]
+) -> LabelContents:
+    """Return the contents after learning from new rows. Names stay as they are.
+
+    `cost` is a factor on the ranker's cost: how much a new row counts.
+    """
     model, known = old.model, len(old.counts)
     layout, labels = model.layout, given.labels
     counts = np.bincount(labels.indices, minlength=labels.shape[1])
@@ -87,7 +92,8 @@ def learn_rows(old: LabelContents, given: NewRows, threads: int) -> LabelContent
             ranked,
             labels,
             replayed,
-            cost=model.cost,
+            cost=cost * model.cost,
+            share=labels.shape[0] / max(old.rows + labels.shape[0], 1),
             importance=Objective.of_counts(old.wishes.objective, counts, rows).importance,
             prune=model.prune,
             partly=given.partly,
@@ -106,15 +112,17 @@ def learn_rows(old: LabelContents, given: NewRows, threads: int) -> LabelContent
 # --- how much the sources count ------------------------------------------------------------------
 
 
-def recalibrate(old: LabelContents, given: NewRows, seed: int, threads: int) -> Calibration:
-    """Return how much the sources count, by how well they predict new rows.
+def recalibrate(
+    old: LabelContents, given: NewRows, seed: int, threads: int
+) -> tuple[float, Calibration]:
+    """Return how much new rows and how much the sources count, by how well they predict new rows.
 
     The routers know nothing of new labels, and little of rows that are unlike the old ones. So each
     half of the new rows is predicted by an index that has learned from the other half.
     """
     model, (n, count) = old.model, given.labels.shape
     if n < _LEAST_ROWS or not model.calibration.is_blended:
-        return model.calibration
+        return _COSTS[0], model.calibration
     halves = np.array_split(np.random.default_rng([seed, 0xB3]).permutation(n), 2)
     asked = model.calibration._replace(
         by_margin=float(len(model.layout.starts) > 1),
@@ -122,31 +130,39 @@ def recalibrate(old: LabelContents, given: NewRows, seed: int, threads: int) -> 
         by_votes=float(len(model.layout.near_scale) > 0),
         own=model.calibration.own,
     )
-    found = []
-    for held, taught in (halves, halves[::-1]):
-        learned = learn_rows(old, NewRows(given.rows[taught], given.labels[taught]), threads)
-        rows = given.rows[held]
-        found.append(
-            Predictor(learned.model.layout).list_candidates(
-                hash_features(model.routing.apply(rows), old.recipe),
-                model.ranking.apply(rows),
-                model.parameters,
-                asked,
-                threads,
+
+    def list_candidates(cost: float) -> Candidates:
+        found = []
+        for held, taught in (halves, halves[::-1]):
+            some = NewRows(given.rows[taught], given.labels[taught])
+            learned = learn_rows(old, some, threads, cost)
+            rows = given.rows[held]
+            found.append(
+                Predictor(learned.model.layout).list_candidates(
+                    hash_features(model.routing.apply(rows), old.recipe),
+                    model.ranking.apply(rows),
+                    model.parameters,
+                    asked,
+                    threads,
+                )
             )
-        )
-    candidates = Candidates(*(np.concatenate(part) for part in zip(*found, strict=True)))
+        return Candidates(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
     truth = given.labels[np.concatenate(halves)]
     counts = np.bincount(truth.indices, minlength=count)
     counts[: len(old.counts)] += old.counts
     goal = Objective.of_counts(old.wishes.objective, counts, old.rows + n)
-    best, quality = model.calibration, -np.inf
-    for tried in (model.calibration, fit_calibration(candidates, truth, goal)):
-        reached = goal.measure(rank_candidates(candidates, tried), truth)
-        log.info("calibration %s: quality %.4f", tried, reached)
-        if reached > quality + _TIE:
-            best, quality = tried, reached
-    return best
+    best, chosen, quality = model.calibration, _COSTS[0], -np.inf
+    for cost in _COSTS if len(model.layout.starts) > 1 else _COSTS[:1]:
+        candidates = list_candidates(cost)
+        for tried in (model.calibration, fit_calibration(candidates, truth, goal)):
+            reached = goal.measure(rank_candidates(candidates, tried), truth)
+            log.info("cost %g, calibration %s: quality %.4f", cost, tried, reached)
+            if reached > quality + _TIE:
+                kept = tried is model.calibration
+                best = tried if kept else tried.fit_curve(candidates, truth)
+                chosen, quality = cost, reached
+    return chosen, best
 
 
 # --- the ranker ----------------------------------------------------------------------------------
@@ -159,6 +175,7 @@ def update_ranker(
     replayed: Sparse,
     *,
     cost: float,
+    share: float,
     importance: NDArray[np.float32],
     prune: float,
     partly: bool,
@@ -172,6 +189,8 @@ def update_ranker(
     rows, labels : CSRs of shape (n, D) and (n, L)
     replayed : CSR of shape (m, D)
         Rows that carry none of the new labels, or no rows.
+    share : float
+        The share of all rows, old and new, that are new.
     cost, importance, prune, seed
         As for `train_ranker`.
     partly : bool
@@ -192,14 +211,27 @@ def update_ranker(
             everything,
             carried,
             negatives,
-            cost=_COST * cost,
+            cost=cost,
             importance=importance,
             prune=prune,
             threads=threads,
             seed=seed,
             start=start,
         )
+        updated = _hold_bias(updated, ranker, share)
     return updated
+
+
+def _hold_bias(updated: Ranker, ranker: Ranker, share: float) -> Ranker:
+    """Return the updated ranker, in which the bias of known labels has moved by a share only.
+
+    Each old row has the bias, as if it were a feature, and none is there to hold it. If it moves
+    freely, labels that new rows carry rise or fall together, past the others, whose bias stays.
+    """
+    known = len(ranker.bias)
+    bias = updated.bias.copy()
+    bias[:known] = ranker.bias + np.float32(share) * (bias[:known] - ranker.bias)
+    return updated._replace(bias=bias)
 
 
 def widen_ranker(ranker: Ranker, count: int) -> Ranker:

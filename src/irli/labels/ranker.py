@@ -145,8 +145,7 @@ def train_ranker(
     >>> ranker.margins(rows).argmax(axis=1)
     array([0, 0, 1, 1])
     """
-    positive = sp.csr_array(labels.T.tocsr())
-    negative = sp.csr_array(negatives.T.tocsr())
+    positive, negative = labels.T.tocsr(), negatives.T.tocsr()
     count, dim = positive.shape[0], rows.shape[1]
     bias, known, usual = np.zeros(count, dtype=np.float32), None, usual_values(rows)
     if start is not None:
@@ -155,7 +154,7 @@ def train_ranker(
     pieces = np.linspace(0, count, min(count, threads * _PIECES) + 1).astype(np.int64)
     found: dict[int, TrainedWeights] = {}
     data = TrainingRows(*to_arrays(rows), _square_lengths(rows), usual)
-    with_label, without = RowLists(*to_arrays(positive)[:2]), RowLists(*to_arrays(negative)[:2])
+    with_label, without = _list_rows(positive), _list_rows(negative)
 
     def train_piece(number: int) -> None:
         found[number] = train_classifiers(
@@ -204,6 +203,13 @@ def _find_usual(ranker: Ranker, prune: float) -> NDArray[np.float32]:
     least = np.full(matrix.shape[0], np.inf, dtype=np.float32)
     np.minimum.at(least, feature, np.abs(matrix.data))
     return np.float32(1.001 * prune) / least
+
+
+def _list_rows(by_label: Sparse) -> RowLists:
+    """Return the rows of each label. The values, which are all 1, are not converted for nothing."""
+    return RowLists(
+        by_label.indptr.astype(np.int64, copy=False), by_label.indices.astype(np.int32, copy=False)
+    )
 
 
 def _square_lengths(rows: Sparse) -> NDArray[np.float32]:

@@ -394,7 +394,7 @@ class _Bench:
         calibration = fit_calibration(found, truth, self.goal)
         best = rank_candidates(found, calibration)
         quality, precision = self.goal.measure(best, truth), mean_precision(best, truth)
-        return _Evaluation(way, calibration, quality, precision)
+        return _Evaluation(way, calibration.fit_curve(found, truth), quality, precision)
 
     # --- completing ------------------------------------------------------------------------------
 
