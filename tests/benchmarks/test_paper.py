@@ -299,6 +299,7 @@ def test_a_method_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(labels, "_run_irli", lambda *given: run("default", *given))
     monkeypatch.setattr(labels, "_run_mach", lambda *given: run("MACH", *given))
     monkeypatch.setattr(labels, "PEERS", {})
+    monkeypatch.setattr(labels, "list_packages", lambda python: {})
     cells = part.Cells(tmp_path / "labels.json")
     assert list(labels._measure_set(options, cells, "a", range(1))) == ["paper", "MACH"]
     options.without = []
@@ -311,6 +312,10 @@ def test_a_method_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "MACH": 2,
     }
     assert calls == ["paper", "MACH", "default", "paper", "MACH"]
+    monkeypatch.setattr(labels, "PEERS", {"omikuji-parabel": labels.PARABEL})
+    assert labels.PARABEL not in labels._measure_set(options, cells, "a", range(2))
+    cells.measure("a, omikuji-parabel", lambda: [{"method": labels.PARABEL}])
+    assert labels.PARABEL in labels._measure_set(options, cells, "a", range(2))
 
 
 def test_precision_is_compared_by_one_definition() -> None:

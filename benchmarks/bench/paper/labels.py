@@ -151,7 +151,7 @@ def _measure_set(
             )
         installed = list_packages(find_python(ENVIRONMENT))
         for peer in PEERS:
-            if PACKAGES[peer] not in installed:
+            if PACKAGES[peer] not in installed and f"{name}, {peer}" not in cells.measured:
                 say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
                 continue
             try:
