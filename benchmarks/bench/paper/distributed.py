@@ -196,6 +196,7 @@ def _load_costs(options: Options, recipe: irli.Recipe) -> Costs:
     """Return what the steps cost on this machine, measured once."""
     path = name_result(options, "distributed", ".costs.json")
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         measure_costs(DIM, recipe, seed=1).save(path)
     return Costs.load(path)
 
