@@ -20,6 +20,7 @@ need `make peers`. The vectors of `distributed` are generated, or deep-100m.
 from __future__ import annotations
 
 from bench.commands import make_parser, run
+from bench.common import count_cores
 from bench.paper.ablations import ablations
 from bench.paper.affinity import affinity
 from bench.paper.candidates import candidates
@@ -53,6 +54,20 @@ def main(arguments: list[str] | None = None) -> None:
         choices=("small", "full"),
         default="small",
         help="small: about an hour on 2 cores; full: the paper's own files and sizes, with a GPU",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=count_cores(),
+        help="of candidates and glove: processes that learn repetitions",
+    )
+    parser.add_argument(
+        "--without",
+        nargs="+",
+        default=(),
+        choices=("the paper's recipe", "default", "MACH"),
+        metavar="METHOD",
+        help="of labels: not to be measured now; what was measured before is shown",
     )
     options = parser.parse_args(arguments)
     if "all" in options.name:

@@ -33,6 +33,7 @@ constexpr Kernels kKernels = {
     search_block,
     run_stage,
     count_votes,
+    route_row_part,
     predict_block,
     list_candidates,
 };

@@ -1,5 +1,7 @@
 // Bindings of label prediction: `LabelPlan` and `LabelPredictor`.
 
+#include <nanobind/stl/optional.h>
+
 #include <algorithm>
 
 #include "arrays.h"
@@ -111,21 +113,47 @@ class LabelPredictor {
  public:
   explicit LabelPredictor(nb::handle layout) : layout_(read_layout(layout, held_)) {}
 
-  // Label the rows from `first` to `last`. Return the row that was reached. See `Turn`.
+  // Label the rows from `first` to `last`. Return the row that was reached. See `Turn`. A single
+  // row may have its logits (R, B) already: see `route_part`.
   int64_t predict(const nb::tuple& routed, const nb::tuple& ranked, const LabelPlan& plan,
                   int64_t first, int64_t last, const Array<float, nb::ndim<2>>& scores,
-                  const Array<int64_t, nb::ndim<2>>& labels) {
+                  const Array<int64_t, nb::ndim<2>>& labels,
+                  const std::optional<Array<const float, nb::ndim<2>>>& logits) {
     const int64_t k = plan.k;
     return run(routed, ranked, plan, first, last,
                [&](int64_t count) {
                  check_shape("scores", scores, {count, k});
                  check_shape("labels", labels, {count, k});
+                 if (!logits) return;
+                 check_shape("logits", *logits, {layout_.repetitions, layout_.buckets});
+                 if (count != 1) throw std::invalid_argument("The rows are out of range.");
                },
                [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from,
                    int64_t some, LabelScratch& scratch) {
+                 scratch.routed = logits ? logits->data() : nullptr;
                  kernels_.predict_block(layout_, plan, by_routers, by_ranker, from, some, scratch,
                                         scores.data() + from * k, labels.data() + from * k);
+                 scratch.routed = nullptr;
                });
+  }
+
+  // Write the logits of the repetitions from `first` to `last` of one row into `out` (R, B). So
+  // several threads can route it.
+  void route_part(const nb::tuple& routed, int64_t first, int64_t last,
+                  const Array<float, nb::ndim<2>>& out) {
+    check_shape("out", out, {layout_.repetitions, layout_.buckets});
+    if (first < 0 || last > layout_.repetitions || first > last)
+      throw std::invalid_argument("The repetitions are out of range.");
+    const Rows row("routed", routed, layout_.dim);
+    if (row.count() != 1) throw std::invalid_argument("The rows are out of range.");
+    nb::gil_scoped_release unlocked;
+    row.check(0, 1);
+    const Borrowed<PredictScratch> borrowed(pool_, layout_);
+    LabelScratch& scratch = borrowed->get();
+    kernels_.route_row_part(layout_, row.get(), 0, first, last, scratch);
+    for (int64_t r = first; r < last; ++r)
+      std::copy_n(scratch.logits + r * scratch.bucket_floats, layout_.buckets,
+                  out.data() + r * layout_.buckets);
   }
 
   // List the candidates of the rows from `first` to `last`. Return the row that was reached.
@@ -223,7 +251,10 @@ void bind_predict(nb::module_& m) {
   nb::class_<LabelPredictor>(m, "LabelPredictor", "A label index that threads can predict with.")
       .def(nb::init<nb::handle>(), nb::arg("layout"))
       .def("predict", &LabelPredictor::predict, nb::arg("routed"), nb::arg("ranked"),
-           nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("scores"), as_is("labels"))
+           nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("scores"), as_is("labels"),
+           as_is("logits").none() = nb::none())
+      .def("route_part", &LabelPredictor::route_part, nb::arg("routed"), nb::arg("first"),
+           nb::arg("last"), as_is("out"))
       .def("list_candidates", &LabelPredictor::list_candidates, nb::arg("routed"),
            nb::arg("ranked"), nb::arg("plan"), nb::arg("first"), nb::arg("last"), as_is("labels"),
            as_is("scores"), as_is("margins"), as_is("votes"));

@@ -34,6 +34,8 @@ struct Kernels {
                     const float* query, Scratch&, float* distances, int64_t* items);
   void (*count_votes)(const VectorLayout&, const Filter*, Scratch&);
   // predict.inl
+  void (*route_row_part)(const LabelLayout&, const SparseRows&, int64_t row, int64_t first,
+                         int64_t last, LabelScratch&);
   void (*predict_block)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
                         const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,
                         float* scores, int64_t* labels);

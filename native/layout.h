@@ -274,6 +274,7 @@ struct LabelScratch {
   uint8_t* bytes;     // (block, G rounded up to 16): features as bytes
   int32_t* sums;      // (block, B rounded up to 64)
   float* logits;      // (block, R, B rounded up to 16)
+  const float* routed;  // (1, R, B): logits that other threads have written for one row, or null
   int32_t* places;    // (max(B, L))
   float* scores;      // (L): by label, -0 if the label was not found
   int32_t* votes;     // (L): by label, 0 between two rows

@@ -73,16 +73,17 @@ inline void scale_sums(const LabelLayout& layout, int64_t r, float step, const i
   }
 }
 
-// Write the logits of all buckets for `count` rows from `first` on.
-inline void route(const LabelLayout& layout, const SparseRows& rows, int64_t first, int64_t count,
-                  LabelScratch& scratch) {
+// Write the logits of the repetitions from `from` to `to` for `count` rows from `first` on.
+inline void route_some(const LabelLayout& layout, const SparseRows& rows, int64_t first,
+                       int64_t count, int64_t from, int64_t to, LabelScratch& scratch) {
   const int64_t panels = round_up(layout.buckets, kPanel) / kPanel;
   const int64_t fours = round_up(layout.width, 4) / 4;
   float steps[kBlock];
-  for (int64_t r = 0; r < layout.repetitions; ++r) {
-    for (int64_t i = 0; r < layout.trunks && i < count; ++i) {  // one trunk serves all repetitions
+  for (int64_t r = from; r < to; ++r) {
+    const bool shared = layout.trunks == 1;  // one trunk serves all repetitions
+    for (int64_t i = 0; (r == from || !shared) && i < count; ++i) {
       float* features = scratch.features + i * scratch.width_floats;
-      compute_features(layout, r, rows, first + i, features);
+      compute_features(layout, shared ? 0 : r, rows, first + i, features);
       steps[i] = round_to_bytes(features, layout.width, 0, 127,
                                 scratch.bytes + i * scratch.width_floats);
     }
@@ -93,6 +94,23 @@ inline void route(const LabelLayout& layout, const SparseRows& rows, int64_t fir
       scale_sums(layout, r, steps[i], scratch.sums + i * scratch.sum_columns,
                  scratch.logits + (i * layout.repetitions + r) * scratch.bucket_floats);
   }
+}
+
+// Write the logits of all buckets for `count` rows from `first` on, or take them over if other
+// threads have written them.
+inline void route(const LabelLayout& layout, const SparseRows& rows, int64_t first, int64_t count,
+                  LabelScratch& scratch) {
+  if (!scratch.routed)
+    return route_some(layout, rows, first, count, 0, layout.repetitions, scratch);
+  for (int64_t r = 0; r < count * layout.repetitions; ++r)
+    memcpy(scratch.logits + r * scratch.bucket_floats, scratch.routed + r * layout.buckets,
+           static_cast<size_t>(layout.buckets) * sizeof(float));
+}
+
+// Route one row as `predict_block` does, but only the repetitions from `first` to `last`.
+[[maybe_unused]] void route_row_part(const LabelLayout& layout, const SparseRows& rows, int64_t row,
+                                     int64_t first, int64_t last, LabelScratch& scratch) {
+  route_some(layout, rows, row, 1, first, last, scratch);
 }
 
 // --- gather -------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "labels": {"buckets": 16, "hidden": 16, "repetitions": 2, "epochs": 2},
 }
 
+SHORT["paper-deep"] = SHORT["paper"]
 CODES = {"pieces": 8}  # so few items have no codes by default
 
 

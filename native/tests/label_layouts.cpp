@@ -236,6 +236,30 @@ void damage(Source& source, PlantedLabels& planted) {
   }
 }
 
+// Threads that share the repetitions of a row, and any cuts between them, give the same bits.
+void check_shared_routing(const LabelLayout& layout, const LabelPlan& plan, const Kernels& kernels,
+                          const SparseRows& routed, const SparseRows& ranked, int64_t row,
+                          int64_t cut, const float* expected_scores,
+                          const int64_t* expected_labels) {
+  Exact<float> logits(layout.repetitions * layout.buckets);
+  const int64_t cuts[3] = {0, cut, layout.repetitions};
+  for (int64_t part = 0; part < 2; ++part) {
+    PredictScratch own(layout);
+    kernels.route_row_part(layout, routed, row, cuts[part], cuts[part + 1], own.get());
+    for (int64_t r = cuts[part]; r < cuts[part + 1]; ++r)
+      std::copy_n(own.get().logits + r * own.get().bucket_floats, layout.buckets,
+                  logits.data() + r * layout.buckets);
+  }
+  PredictScratch scratch(layout);
+  scratch.get().routed = logits.data();
+  Exact<float> scores(plan.k);
+  Exact<int64_t> labels(plan.k);
+  kernels.predict_block(layout, plan, routed, ranked, row, 1, scratch.get(), scores.data(),
+                        labels.data());
+  CHECK(same(scores.data(), expected_scores, plan.k));
+  CHECK(std::equal(labels.begin(), labels.end(), expected_labels));
+}
+
 void check_predict(Source& source, const PlantedLabels& planted) {
   const LabelLayout& layout = planted.layout;
   const LabelPlan plan = draw_plan(source, planted.shape);
@@ -243,6 +267,7 @@ void check_predict(Source& source, const PlantedLabels& planted) {
   const PlantedRows routed = make_rows(source, first + count, layout.dim);
   const PlantedRows ranked = make_rows(source, first + count, layout.ranker.features ? layout.ranker.features : 1);
   const bool wild = source.mood == kWild;
+  const int64_t cut = source.between(0, layout.repetitions);
   const auto predict = [&](const Kernels& kernels, LabelScratch& scratch, Exact<float>& scores,
                            Exact<int64_t>& labels) {
     kernels.predict_block(layout, plan, routed.rows, ranked.rows, first, count, scratch,
@@ -266,6 +291,9 @@ void check_predict(Source& source, const PlantedLabels& planted) {
         CHECK(same(scores.data(), expected_scores.data(), scores.size()));
         CHECK(std::equal(labels.begin(), labels.end(), expected_labels.begin()));
       }
+      if (!wild && time == 0)
+        check_shared_routing(layout, plan, *kernels, routed.rows, ranked.rows, first, cut,
+                             scores.data(), labels.data());
       for (int64_t i = 0; i < count; ++i)
         check_row(layout, plan, wild, scores.data() + i * plan.k, labels.data() + i * plan.k);
       if (!wild)

@@ -291,7 +291,11 @@ class LabelPredictor:
         last: int,
         scores: NDArray[np.float32],
         labels: NDArray[np.int64],
+        logits: NDArray[np.float32] | None = None,
     ) -> int: ...
+    def route_part(self, routed: Csr, first: int, last: int, out: NDArray[np.float32]) -> None:
+        """Write the logits of some repetitions of one row into `out` (R, B)."""
+
     def list_candidates(
         self,
         routed: Csr,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import json
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,12 +25,13 @@ pytest.importorskip("h5py")
 pytest.importorskip("torch")
 
 import h5py
-from bench.paper import candidates, epochs, labels, loads, part, report, trial
+from bench.paper import candidates, distributed, epochs, labels, loads, part, report, trial
 from bench.paper.baselines.partition import Asked
 from bench.paper.loads import bound_load, draw_largest
 from bench.paper.report import fill_page, list_parts, read_claims
 from bench.paper.trial import Probed, Sample, draw_sample, find_best_buckets, recall_by_candidates
 
+import irli
 from irli.labels.files import read_rows, write_rows
 
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
@@ -171,6 +175,18 @@ def test_costs_at_a_recall_where_candidates_are_equal() -> None:
     assert candidates._cost(points, 0.9, "candidates") == pytest.approx(20)
 
 
+def test_shards_compare_all_that_the_probed_buckets_hold() -> None:
+    """Whatever `tune` chose: it may leave out what only one repetition finds."""
+    rows = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    recipe = irli.recipe("paper", repetitions=3, buckets=10, hidden=16, neighbors=10, epochs=2)
+    index = irli.VectorIndex(recipe=recipe).fit(rows, threads=1)
+    index.defaults = dataclasses.replace(index.defaults, min_votes=2)
+    told = index.explain(rows[:20], 10, **distributed._search_all(index.recipe, 4))
+    wide = index.explain(rows[:20], 10, probes=4, score="votes", min_votes=1)
+    np.testing.assert_array_equal(told.candidates, wide.candidates)
+    assert (told.candidates > 100).all()
+
+
 # --- what is kept, and verdicts ------------------------------------------------------------------
 
 
@@ -250,6 +266,56 @@ def test_a_learning_rate_is_chosen_on_training_rows(
     monkeypatch.setattr(labels, "run_ours", run)
     found = labels._try_rates(tmp_path / "train.txt", {"repetitions": 8})
     assert found["0.01"] == 1 > found["0.001"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [((4.0, 8.0), "6"), ((None, 8.0), "8"), ((None, None), "")]
+)
+def test_training_that_went_on_has_no_time(seconds: tuple[float | None, ...], shown: str) -> None:
+    [figures] = make_figures(30.0, 1.0, 1.0)
+    runs = [{**figures, "train_cpu_seconds": each} for each in seconds]
+    lines = labels._write_lines({"a": {"ours": runs}}, {"a": {}})
+    [row] = [line for line in lines if line.startswith("| ours ")]
+    assert row.strip("|").split("|")[-1].strip() == shown
+
+
+def test_a_method_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured of it before is shown."""
+    write_rows(tmp_path / "train.txt", sp.eye_array(4).tocsr(), sp.eye_array(4).tocsr())
+    options = Namespace(smoke=True, scale="small", without=["default"], results=tmp_path)
+    calls = []
+
+    def run(method: str, *_: Any) -> list[dict[str, Any]]:
+        calls.append(method)
+        taken = {"train_cpu_seconds": 1.0, "batch_ms": 1.0, "single_ms": 1.0}
+        return [{"method": method, "predictions": np.zeros((4, 5), np.int64), **taken}]
+
+    @contextmanager
+    def prepare(*_: Any) -> Iterator[tuple[Path, Path]]:
+        yield tmp_path / "train.txt", tmp_path / "train.txt"
+
+    monkeypatch.setattr(labels, "_prepare", prepare)
+    monkeypatch.setattr(labels, "_learn_on", lambda *given: run("paper", *given))
+    monkeypatch.setattr(labels, "_run_irli", lambda *given: run("default", *given))
+    monkeypatch.setattr(labels, "_run_mach", lambda *given: run("MACH", *given))
+    monkeypatch.setattr(labels, "PEERS", {})
+    monkeypatch.setattr(labels, "list_packages", lambda python: {})
+    cells = part.Cells(tmp_path / "labels.json")
+    assert list(labels._measure_set(options, cells, "a", range(1))) == ["paper", "MACH"]
+    options.without = []
+    assert list(labels._measure_set(options, cells, "a", range(1))) == ["paper", "default", "MACH"]
+    options.without = ["default"]
+    found = labels._measure_set(options, cells, "a", range(2))
+    assert {method: len(runs) for method, runs in found.items()} == {
+        "paper": 2,
+        "default": 1,
+        "MACH": 2,
+    }
+    assert calls == ["paper", "MACH", "default", "paper", "MACH"]
+    monkeypatch.setattr(labels, "PEERS", {"omikuji-parabel": labels.PARABEL})
+    assert labels.PARABEL not in labels._measure_set(options, cells, "a", range(2))
+    cells.measure("a, omikuji-parabel", lambda: [{"method": labels.PARABEL}])
+    assert labels.PARABEL in labels._measure_set(options, cells, "a", range(2))
 
 
 def test_precision_is_compared_by_one_definition() -> None:

@@ -25,9 +25,10 @@ from irli.cluster.costs import (
 )
 from irli.cluster.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
 from irli.cluster.vector_job import make_vector_job
+from irli.engine.vector_layout import VectorLayout
 from irli.errors import ClusterError, FormatError, InvalidParameter
 from irli.learning import kmeans, sizes, training
-from irli.vectors import problem
+from irli.vectors import assemble, mend, problem
 
 # A nanosecond for each unit of work, so that sums can be made by hand.
 COSTS = Costs(
@@ -205,6 +206,25 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert 0.4 < costs.distinct <= 1
     costs.save(tmp_path / "costs.json")
     assert Costs.load(tmp_path / "costs.json") == costs
+
+
+def test_items_in_one_more_bucket_are_enlarged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add_one(layout: VectorLayout, *_: Any) -> tuple[Any, Any]:
+        """Put item 0 into a bucket where it is not."""
+        homes = mend.find_homes(layout)
+        other = np.setdiff1d(np.arange(layout.bias.shape[1], dtype=np.int32), homes[0])[:1]
+        return mend._add_entries(layout, np.array([0]), other)
+
+    monkeypatch.setattr(assemble, "mend_partition", add_one)
+    rows = plancosts.make_skewed(400, 6)
+    recipe = irli.recipe(buckets=8, epochs=2, epoch_size=256, buckets_per_item=2, pieces=0)
+    index = irli.VectorIndex(recipe=recipe).fit(rows, threads=1)
+    assert sum(part.sum() for part in index.loads()) == 801
+    monkeypatch.undo()
+    large = plancosts._enlarge(index)
+    copies = plancosts._ENLARGED
+    assert large.stats()["items"] == copies * 400
+    assert sum(part.sum() for part in large.loads()) >= copies * 800
 
 
 def test_a_worker_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

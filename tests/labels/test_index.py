@@ -23,12 +23,14 @@ import irli
 from irli import LabelIndex, Prediction, Recipe
 from irli.base.folder import write_folder
 from irli.base.sparse import as_labels, as_rows
+from irli.labels import predictor as predictor_module
 from irli.labels.assemble import assemble_labels, read_routers
 from irli.labels.contents import LabelContents, pack_labels
 from irli.labels.features import hash_features
 from irli.labels.index import count_labels
 from irli.labels.metrics import precision
 from irli.labels.parameters import SCORES
+from irli.labels.predictor import Predictor
 from irli.labels.problem import make_label_problem, row_keys
 from irli.labels.tune import Wishes, tune_labels
 from irli.learning import learn, runs
@@ -155,6 +157,41 @@ def test_one_by_one_in_batches_and_on_threads(index: LabelIndex, plan: dict[str,
         assert single.labels.shape == single.scores.shape == (6,)
         same(single, Prediction(one.scores[0], one.labels[0]))
         same(one, Prediction(batch.scores[[row]], batch.labels[[row]]))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_threads_share_the_repetitions_of_a_single_row(
+    index: LabelIndex, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any number of threads gives the same bits, with one trunk and with one for each network."""
+    predictor, asked = index._fitted().predictor, []
+    real = Predictor._route_on_threads
+
+    def watched(self: Predictor, row: Any, threads: int) -> Any:
+        asked.append(threads)
+        return real(self, row, threads)
+
+    monkeypatch.setattr(Predictor, "_route_on_threads", watched)
+    for row in data().X[:3].toarray():
+        monkeypatch.setattr(predictor, "is_slow_to_route", False)
+        right = index.predict(row, k=6, threads=3, **plan)
+        monkeypatch.setattr(predictor, "is_slow_to_route", True)
+        for threads in (1, 2, 3, 8):
+            same(index.predict(row, k=6, threads=threads, **plan), right)
+    assert asked == [2, 3, 8] * 3
+
+
+def test_only_slow_routers_share_their_repetitions(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handing work to a thread takes longer than routing by small networks."""
+    layout = made("own trunks")._fitted().predictor.layout
+    assert not Predictor(layout).is_slow_to_route
+    monkeypatch.setattr(predictor_module, "_SLOW", layout.out.size)
+    assert Predictor(layout).is_slow_to_route
+    one = layout._replace(bias=layout.bias[:1])  # a single repetition cannot be shared
+    monkeypatch.setattr(predictor_module, "LabelPredictor", lambda layout: None)
+    assert not Predictor(one).is_slow_to_route
 
 
 def test_from_many_threads_at_once(index: LabelIndex) -> None:

@@ -161,7 +161,8 @@ def run_ours(
         figures: dict[str, Any] = json.loads(run_module("bench.labels.ours", *arguments))
         predictions = np.load(found)
     seed, seconds = changes["seed"], figures["train_seconds"]
-    say(f"irli, seed {seed}: trained in {seconds:.0f} s, {figures['index']}")
+    took = "in parts" if seconds is None else f"in {seconds:.0f} s"
+    say(f"irli, seed {seed}: trained {took}, {figures['index']}")
     return [
         {**figures, **run, "method": _name_method("irli", run["setting"]), "predictions": labels}
         for run, labels in zip(figures.pop("runs"), predictions, strict=True)

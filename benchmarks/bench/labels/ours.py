@@ -2,8 +2,8 @@
 
 python -m bench.labels.ours TRAIN TEST THREADS RECIPE SETTINGS PREDICTIONS
 
-RECIPE and SETTINGS are JSON. "recipe" in RECIPE names one other than "labels", and "ranker" says if
-there is one.
+RECIPE and SETTINGS are JSON. "recipe" in RECIPE names one other than "labels", "ranker" says if
+there is one, and "checkpoint" names a folder in which learning resumes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ from irli.labels.files import read_rows
 
 
 def measure(
-    train: Path, test: Path, threads: int, index: irli.LabelIndex, settings: list[dict[str, Any]]
+    train: Path,
+    test: Path,
+    threads: int,
+    index: irli.LabelIndex,
+    settings: list[dict[str, Any]],
+    checkpoint: str | None = None,
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Train an index and query it in each of the settings; return figures and predictions."""
+    """Train an index and query it in each of the settings; return figures and predictions.
+
+    Times of training are None if a part of it was done before.
+    """
+    resumed = checkpoint is not None and Path(checkpoint).exists()
     rows, features = read_rows(train), read_rows(test).features
     wall, cpu = time.perf_counter(), time.process_time()
-    index.fit(*rows, threads=threads)
+    index.fit(*rows, threads=threads, checkpoint=checkpoint)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
@@ -37,8 +46,8 @@ def measure(
     stats = index.stats()
     found = {
         "index": repr(index),
-        "train_seconds": wall,
-        "train_cpu_seconds": cpu,
+        "train_seconds": None if resumed else wall,
+        "train_cpu_seconds": None if resumed else cpu,
         "model_bytes": size,
         "runs": [{"setting": each, **_query(index, features, threads, each)} for each in settings],
         "peak_mb": read_memory("VmHWM") / 2**20,
@@ -72,9 +81,10 @@ def main(train: str, test: str, threads: str, recipe: str, settings: str, predic
     """Measure what the command line says."""
     changes = json.loads(recipe)
     name, ranker = changes.pop("recipe", "labels"), changes.pop("ranker", None)
+    checkpoint = changes.pop("checkpoint", None)
     index = irli.LabelIndex(irli.recipe(name, **changes), ranker=ranker)
     given = json.loads(settings)
-    found, predicted = measure(Path(train), Path(test), int(threads), index, given)
+    found, predicted = measure(Path(train), Path(test), int(threads), index, given, checkpoint)
     np.save(predictions, predicted)
     print(json.dumps(found))
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import irli
 from bench.commands import Options, find_file, make_recipe
-from bench.common import count_cores, format_table
+from bench.common import format_table
 from bench.paper.baselines.methods import (
     BUILDS,
     NEURAL,
@@ -263,7 +263,7 @@ def learn(options: Options, part: str, data: Planned, recipe: Any) -> irli.Vecto
     """Learn an index of the items. What was learned before an interruption is not learned again."""
     named = json.dumps(asdict(recipe), sort_keys=True).encode()
     folder = name_result(options, part, "-learning") / hashlib.sha256(named).hexdigest()[:16]
-    workers = min(count_cores(), recipe.repetitions)
+    workers = min(options.workers, recipe.repetitions)
     index = irli.VectorIndex("cosine", recipe=recipe)
     return index.fit(data.items, checkpoint=folder, workers=workers)
 

@@ -7,6 +7,7 @@ test rows. Times are CPU time of one row, among all rows in one call and one by 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,6 +123,8 @@ def _measure_set(
         found: dict[str, list[Figures]] = {}
 
         def keep(key: str, call: Callable[[], list[dict[str, Any]]]) -> None:
+            if key.split(",")[0] in options.without and f"{name}, {key}" not in cells.measured:
+                return
             runs = cells.measure(f"{name}, {key}", lambda: [_score(run, truth) for run in call()])
             for run in runs:
                 found.setdefault(run["method"], []).append(run)
@@ -136,7 +139,7 @@ def _measure_set(
         for seed in seeds:
             keep(
                 f"the paper's recipe, seed {seed}",
-                lambda seed=seed: _run_irli(train, test, paper | {"seed": seed}, PROBES),
+                lambda seed=seed: _learn_on(options, name, train, test, paper | {"seed": seed}),
             )
             keep(
                 f"default, seed {seed}",
@@ -148,7 +151,7 @@ def _measure_set(
             )
         installed = list_packages(find_python(ENVIRONMENT))
         for peer in PEERS:
-            if PACKAGES[peer] not in installed:
+            if PACKAGES[peer] not in installed and f"{name}, {peer}" not in cells.measured:
                 say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
                 continue
             try:
@@ -193,6 +196,16 @@ def _try_rates(train: Path, paper: dict[str, Any]) -> dict[str, float]:
             [run] = run_ours(*paths, THREADS, recipe, [way])
             found[str(rate)] = precision(np.asarray(run["predictions"]), wanted[held], 1)
     return found
+
+
+def _learn_on(
+    options: Options, name: str, train: Path, test: Path, recipe: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Run the paper's recipe. What was learned before an interruption is not learned again."""
+    folder = name_result(options, "labels", "-learning") / f"{name}-{recipe['seed']}"
+    runs = _run_irli(train, test, recipe | {"checkpoint": str(folder)}, PROBES)
+    shutil.rmtree(folder)
+    return runs
 
 
 def _run_irli(
@@ -254,11 +267,10 @@ def _write_lines(
                 shown.append(
                     f"{format_interval([run[f'P@{k}'] for run in runs], 1)} [{possible:.1f}]"
                 )
-            times = [
-                f"{np.mean([run[key] for run in runs]):.{digits}f}"
-                for key, digits in (("batch_ms", 3), ("single_ms", 3), ("train_cpu_seconds", 0))
-            ]
-            rows.append([method, *shown, *times])
+            times = [f"{_mean(runs, key):.3f}" for key in ("batch_ms", "single_ms")]
+            whole = [run for run in runs if run["train_cpu_seconds"] is not None]  # uninterrupted
+            trained = f"{_mean(whole, 'train_cpu_seconds'):.0f}" if whole else ""
+            rows.append([method, *shown, *times, trained])
         lines += [f"**{name}**", "", *format_table(head, rows), ""]
         if rates[name]:
             told = ", ".join(

@@ -349,8 +349,10 @@ def _enlarge(index: VectorIndex) -> VectorIndex:
         bucket = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
         entries = items[starts[0] : starts[-1]]
         order = np.argsort(entries, kind="stable")
-        per_item = len(entries) // len(vectors)
-        assignment = np.tile(bucket[order].reshape(len(vectors), per_item), (_ENLARGED, 1))
+        counts = np.bincount(entries, minlength=len(vectors))
+        # Items that missed themselves have one more bucket, which is left out here.
+        places = (np.cumsum(counts) - counts)[:, None] + np.arange(counts.min())
+        assignment = np.tile(bucket[order][places], (_ENLARGED, 1))
         repetitions.append(Repetition(router, Partition(router.buckets, assignment), []))
     contents = assemble(
         many,

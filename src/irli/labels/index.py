@@ -522,7 +522,7 @@ class LabelIndex(SavedIndex, Configured):
             False returns what the index finds, without ranker and near rows. True is an error if
             there is no ranker.
         threads : int
-            -1 uses every core.
+            -1 uses every core. A single row uses several for the repetitions of large routers.
         **parameters
             probes, min_votes, candidates, near, score: see `LabelParameters`. Those left out have
             the values that `fit` chose on held-out rows.
@@ -560,7 +560,8 @@ class LabelIndex(SavedIndex, Configured):
         chosen, calibration = _choose_way(model, ranker, parameters)
         most = min(k, count)
         routed, ranked = _scale_rows(contents, rows)
-        if threads is not None or rows.shape[0] > BLOCK:  # asking the system takes a while
+        several = rows.shape[0] > BLOCK or predictor.is_slow_to_route
+        if threads is not None or several:  # asking the system takes a while
             threads = thread_count(threads)
         scores, labels = predictor.predict(routed, ranked, most, chosen, calibration, threads or 1)
         if not calibration.is_blended:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,14 @@ from numpy.typing import NDArray
 
 from irli._native import LabelPredictor
 from irli.base.memory import read_only
-from irli.base.threads import run_batch
+from irli.base.threads import run_all, run_batch
 from irli.base.types import Rows
 from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.labels.calibration import INDEX_ALONE, Calibration, Candidates
 from irli.labels.features import to_arrays
 from irli.labels.parameters import LabelParameters
+
+_SLOW = 1 << 26  # multiplications to score the buckets, from which on threads share a single row
 
 
 class Predictor:
@@ -23,6 +27,8 @@ class Predictor:
     def __init__(self, layout: LabelLayout) -> None:
         self.layout = LabelLayout(*(read_only(np.ascontiguousarray(part)) for part in layout))
         self._native = LabelPredictor(self.layout)
+        several = len(self.layout.bias) > 1
+        self.is_slow_to_route = several and self.layout.out.size >= _SLOW
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Predictor, (self.layout,)
@@ -49,12 +55,29 @@ class Predictor:
         plan = parameters.to_plan(k, calibration)
         by_routers = to_arrays(routed)
         by_ranker = by_routers if ranked is routed else to_arrays(ranked)
+        logits = None
+        if threads > 1 and count == 1 and self.is_slow_to_route:
+            logits = self._route_on_threads(by_routers, threads)
 
         def work(first: int, last: int) -> int:
-            return self._native.predict(by_routers, by_ranker, plan, first, last, scores, labels)
+            return self._native.predict(
+                by_routers, by_ranker, plan, first, last, scores, labels, logits
+            )
 
         run_batch(work, count, threads, BLOCK)
         return scores, labels
+
+    def _route_on_threads(self, row: Any, threads: int) -> NDArray[np.float32]:
+        """Return the logits (R, B) of one row. Each thread routes some repetitions."""
+        repetitions = len(self.layout.bias)
+        logits = np.empty(self.layout.bias.shape, dtype=np.float32)
+        cuts = np.linspace(0, repetitions, min(threads, repetitions) + 1).astype(int).tolist()
+        jobs = [
+            partial(self._native.route_part, row, first, last, logits)
+            for first, last in itertools.pairwise(cuts)
+        ]
+        run_all(jobs, threads)
+        return logits
 
     def list_candidates(
         self,
