@@ -565,7 +565,8 @@ class Trial:
             queries = self.queries[start : start + _ROUTED]
             if self.length:
                 lengths = np.linalg.norm(queries, axis=1, keepdims=True)
-                queries = queries * (self.length / np.where(lengths > 0, lengths, self.length))
+                factors = self.length / np.where(lengths > 0, lengths, self.length)
+                queries = (queries * factors).astype(np.float32)
             yield self.searcher.route(queries)
 
     def _measure(self, parameters: SearchParameters) -> Measured:
