@@ -37,7 +37,7 @@ def compare(options: Options) -> None:
 
 
 def others(options: Options) -> None:
-    """Make data sets from packages, and compare on them; nothing in irli was chosen on these."""
+    """Make data sets from packages, and compare on them."""
     folder = _folder(options) / "others"
     if options.smoke:
         sets = [write_products(folder)]

@@ -1,6 +1,7 @@
-"""Other data sets, made from what packages of PyPI and Debian hold. They serve only to check.
+"""Other data sets, made from what packages of PyPI and Debian hold. They serve to check.
 
-Nothing in irli was chosen on them. Each is made from packages by name and version, and has at most
+No constant was fitted to them. Two repairs came of looking at their items: see
+docs/explanation/performance.md. Each is made from packages by name and version, and has at most
 100,000 items; queries are kept apart from the items, by file where neighbouring rows of a file
 resemble each other. Where queries are unlike the items, other such queries may be learned from.
 `pip` and, on Debian or Ubuntu, `apt-get` fetch the packages.

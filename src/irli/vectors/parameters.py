@@ -14,14 +14,8 @@ from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 RANKS = ("distance", "score", "blend")
-TUNED = (
-    "points",
-    "centroids",
-    "far",
-    "by_score",
-    "scale",
-    "length",
-)  # parameters that `tune` alone sets
+# The parameters that `tune` alone sets.
+TUNED = ("points", "centroids", "far", "by_score", "scale", "length")
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite

@@ -83,7 +83,7 @@ def tune(
         [trial] = _make_trials(searcher, held, metric, [k])
         return _tune_votes(trial, recall)
     others = {min(each, items) for each in _KS} - {k}
-    length = find_usual_length(held.queries) if metric == "ip" else None
+    length = _find_usual_length(held.queries) if metric == "ip" else None
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)], length)
     trial = trials[0]
     best = _choose_family(trial, recall)
@@ -484,12 +484,12 @@ class Measured(NamedTuple):
     work: float
 
 
-def find_usual_length(queries: NDArray[np.float32]) -> float:
+def _find_usual_length(queries: NDArray[np.float32]) -> float:
     """Return the length of most queries: routers know them best.
 
     Examples
     --------
-    >>> find_usual_length(np.array([[3.0, 4.0], [0.0, 6.0], [900.0, 0.0]], dtype="f4"))
+    >>> _find_usual_length(np.array([[3.0, 4.0], [0.0, 6.0], [900.0, 0.0]], dtype="f4"))
     6.0
     """
     return float(np.median(np.linalg.norm(queries.astype(np.float64), axis=1)))
