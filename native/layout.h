@@ -91,9 +91,11 @@ struct VectorLayout {
   const float* coarse;          // (R, D, B)
   const float* fine;            // (R, B, F - D)
   const int8_t* bytes;          // (R, B / 64, G / 4, 64, 4), or null
-  const float* step;            // (R)
+  const float* step;            // (R, B)
   const int32_t* zero;          // (R, B)
   const float* bias;            // (R, B)
+  const float* centre;          // (R, d)
+  const float* soften;          // (R, 2): see `soften_logits`
   const int64_t* depths;        // (stages)
   const int64_t* keeps;         // (stages)
   const int64_t* offsets;       // (R, B + 1)

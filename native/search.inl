@@ -48,18 +48,18 @@ inline void score_bytes(const VectorLayout& layout, int64_t r, const float* feat
   const int64_t panels = round_up(buckets, kPanel) / kPanel;
   float steps[kBlock];
   for (int64_t i = 0; i < count; ++i)
-    steps[i] = layout.step[r] * round_to_bytes(features + i * feature_step, layout.width, kZero,
-                                               kZero - 1, scratch.bytes + i * scratch.width_bytes);
+    steps[i] = round_to_bytes(features + i * feature_step, layout.width, kZero, kZero - 1,
+                              scratch.bytes + i * scratch.width_bytes);
   multiply_bytes(scratch.bytes, count, scratch.width_bytes,
                  layout.bytes + r * panels * fours * 4 * kPanel, panels, fours, scratch.sums,
                  scratch.sum_columns);
   const int32_t* zero = layout.zero + r * buckets;
-  const float* bias = layout.bias + r * buckets;
+  const float *step = layout.step + r * buckets, *bias = layout.bias + r * buckets;
   for (int64_t i = 0; i < count; ++i) {
     const int32_t* sums = scratch.sums + i * scratch.sum_columns;
     float* logits = scratch.logits + (i * layout.repetitions + r) * buckets;
     for (int64_t b = 0; b < buckets; ++b)
-      logits[b] = steps[i] * static_cast<float>(sums[b] - zero[b]) + bias[b];
+      logits[b] = steps[i] * step[b] * static_cast<float>(sums[b] - zero[b]) + bias[b];
   }
 }
 
@@ -78,6 +78,17 @@ inline void refine(const VectorLayout& layout, int64_t r, const float* features,
       logits[bucket] += dot(features + start, weights + start - layout.first, stop - start);
     }
   }
+}
+
+// Make the logits of a query smaller the farther it is from all buckets: there, the routers are less
+// sure. The largest logit tells that distance, up to the distance from the centre of all items.
+inline void soften_logits(const VectorLayout& layout, int64_t r, const float* query, float* logits) {
+  const float *soften = layout.soften + 2 * r, *centre = layout.centre + r * layout.dim;
+  const float top = find_largest(logits, layout.buckets);
+  const float far = soften[0] * squared_distance(query, centre, layout.dim) - soften[1] * top;
+  if (!(far > 0)) return;
+  const float factor = 1 / (1 + far);
+  for (int64_t b = 0; b < layout.buckets; ++b) logits[b] *= factor;
 }
 
 // Write the log-probabilities of the repetitions from `first` to `last`, for up to kBlock queries
@@ -116,6 +127,7 @@ inline void route_some(const VectorLayout& layout, const float* queries, int64_t
     for (int64_t i = 0; i < count; ++i) {
       float* logits = scratch.logits + (i * layout.repetitions + r) * buckets;
       if (layout.stages > 1) refine(layout, r, features + i * step, logits, scratch);
+      if (layout.soften[2 * r] > 0) soften_logits(layout, r, queries + i * layout.dim, logits);
       log_softmax(logits, buckets);
     }
   }

@@ -110,6 +110,7 @@ def random_router(
     linear: int = 6,
     hidden: int = 10,
     rank: int | None = None,
+    soften: tuple[float, float] = (0.0, 0.0),
     seed: int = 0,
 ) -> Router:
     """Return a router of random weights; its logits have the given rank, at most."""
@@ -124,6 +125,8 @@ def random_router(
         linear=linear,
         out=out.astype(np.float32),
         bias=rng.normal(size=buckets).astype(np.float32),
+        centre=rng.normal(size=dim).astype(np.float32),
+        soften=soften,
     )
 
 

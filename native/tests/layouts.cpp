@@ -32,7 +32,9 @@ void make_router(Source& source, Planted& planted) {
   planted.project = draw_floats(source, R * shape.dim * G);
   planted.shift = draw_floats(source, R * G);
   planted.bias = draw_floats(source, R * B);
-  planted.step = draw_floats(source, R);
+  planted.step = draw_floats(source, R * B);
+  planted.router_centre = draw_floats(source, R * shape.dim);
+  planted.soften = draw_floats(source, R * 2);
   int64_t features = G;
   if (shape.router == Shape::kCascade) {
     features = layout.rotated = source.between(1, G + 3);
@@ -67,6 +69,8 @@ void make_router(Source& source, Planted& planted) {
     layout.shift = planted.shift.data();
     layout.bias = planted.bias.data();
     layout.step = planted.step.data();
+    layout.centre = planted.router_centre.data();
+    layout.soften = planted.soften.data();
     layout.fine = planted.fine.data();
     layout.depths = planted.depths.data();
     layout.keeps = planted.keeps.data();

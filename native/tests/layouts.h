@@ -55,6 +55,7 @@ struct Planted {
   int64_t entries = 0, blocks = 0;
   bool damaged = false;
   Exact<float> project, shift, rotation, rotation_shift, coarse, fine, step, bias, vectors;
+  Exact<float> router_centre, soften;
   Exact<int8_t> bytes;
   Exact<int32_t> zero, items;
   Exact<int64_t> depths, keeps, offsets;

@@ -54,6 +54,26 @@ def test_plain_routers(linear: int, hidden: int, buckets: int) -> None:
     check([random_router(DIM, buckets, linear=linear, hidden=hidden)], queries(20))
 
 
+@pytest.mark.parametrize("soften", [(0.5, 0.01), (0.01, 0.5), (3.0, 0.0)])
+@pytest.mark.parametrize("form", ["plain", "cascade", "int8"])
+def test_far_queries_have_smaller_logits(form: str, soften: tuple[float, float]) -> None:
+    model = random_router(DIM, 70, linear=9, hidden=7, soften=soften)
+    near, far = queries(20), 30 * queries(20, seed=1)
+    plain = model._replace(soften=np.zeros(2, dtype=np.float32))
+    for q in (near, far):
+        sure = model.log_probabilities(q).max(axis=1)
+        assert (sure <= plain.log_probabilities(q).max(axis=1) + 1e-5).all()
+    if soften[1] < 0.1:  # else a large logit says that a query is near
+        gap = model.log_probabilities(far).max(axis=1) - plain.log_probabilities(far).max(axis=1)
+        assert gap.mean() < -0.5
+    if form == "int8":
+        compact = model.to_int8(queries(500))
+        got = routed(layout_of([compact]), near)[:, 0]
+        assert np.abs(got - compact.log_probabilities(near)).mean() < 0.1
+    else:
+        check([model.to_cascade(queries(500)) if form == "cascade" else model], near)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 40),

@@ -71,6 +71,20 @@ def test_more_centroids_fit_better(level: str) -> None:
     )  # of a sample
 
 
+@pytest.mark.parametrize("dim", [2, 16])
+def test_dense_places_have_many_centroids(dim: int, level: str) -> None:
+    """Nine of ten points lie in a tiny place, where plain k-means puts far fewer centroids."""
+    rng = np.random.default_rng(0)
+    points = 100 * rng.normal(size=(4000, dim))
+    points[400:] = 0.1 * rng.normal(size=(3600, dim))
+    rows = points.astype(np.float32)
+    centroids = kmeans(rows, 100, generator())
+    owner = nearest_centroids(torch.from_numpy(rows), centroids, 1)[0][:, 0]
+    sizes = torch.bincount(owner, minlength=100)
+    assert int(sizes.max()) < 3 * 40
+    assert len(owner[400:].unique()) > 45
+
+
 def test_same_seed_same_centroids(level: str) -> None:
     points = torch.from_numpy(clusters(10, 6, dim=4, seed=0).points)
     one, again = (kmeans(points.numpy(), 20, generator(3)) for _ in range(2))

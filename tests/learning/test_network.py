@@ -131,13 +131,42 @@ class Warm:
 def test_the_warm_start_takes_the_temperature_that_explains_most(
     spread: float, inner_product: bool
 ) -> None:
+    """The loss is at most that of any one temperature for all queries."""
     world = Warm(spread, inner_product)
     logits, scores = world.begin(), world.centroid_scores()
-    losses = {t: float(softmax_loss(t * scores, world.pairs)) for t in module._TEMPERATURES}
-    best = min(losses, key=lambda t: losses[t])
-    assert losses[best] < 0.9 * max(losses.values())
-    right = torch.log_softmax(best * scores, dim=1)
-    torch.testing.assert_close(torch.log_softmax(logits, dim=1), right, rtol=1e-3, atol=1e-3)
+    powers = range(module._SHARPEST + 1)
+    losses = [float(softmax_loss(2.0**power * scores, world.pairs)) for power in powers]
+    got = float(softmax_loss(logits, world.pairs))
+    assert got <= min(losses) + 1e-3
+    assert got < 0.9 * max(losses)
+    if inner_product:  # distances mean nothing there
+        right = torch.log_softmax(2.0 ** int(np.argmin(losses)) * scores, dim=1)
+        torch.testing.assert_close(torch.log_softmax(logits, dim=1), right, rtol=1e-3, atol=1e-3)
+
+
+def test_queries_far_from_all_centroids_are_less_sure() -> None:
+    """Half of the centroids are 30 times as far apart: no one temperature suits both."""
+    rng = np.random.default_rng(0)
+    centroids = rng.normal(size=(40, 4))
+    centroids[20:] *= 30
+    owner = np.repeat(np.arange(40), 20)
+    scale = np.where(owner < 20, 1, 30)[:, None]
+    queries = (centroids[owner] + 0.5 * scale * rng.normal(size=(800, 4))).astype(np.float32)
+    batch = torch.from_numpy(queries)
+    network = RouterNetwork(4, 4, 3, 40)
+    network.standardize(queries)
+    pairs = Pairs(torch.arange(800), torch.from_numpy(owner)[:, None], torch.ones(800))
+    network.warm_start(torch.from_numpy(centroids.astype(np.float32)), False, pairs, batch)
+    with torch.no_grad():
+        logits = network(batch)[:, 0]
+        distances = torch.cdist(batch.double(), torch.from_numpy(centroids)).square()
+        single = min(
+            float(softmax_loss(-(2.0**power) * distances, pairs)) for power in range(-30, 10)
+        )
+        assert float(softmax_loss(logits, pairs)) < 0.7 * single
+        right = torch.log_softmax(logits, dim=1).numpy()
+    [router] = network.to_routers()
+    np.testing.assert_allclose(router.log_probabilities(queries), right, rtol=1e-2, atol=5e-2)
 
 
 def test_the_less_queries_tell_the_lower_the_temperature() -> None:

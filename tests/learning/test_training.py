@@ -421,16 +421,3 @@ def test_rare_features_learn_faster(share: float, rate: float) -> None:
 
 
 # --- what comes out --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scoring", ["full", "cascade", "int8"])
-def test_routers_come_out_in_the_form_of_the_recipe(scoring: str) -> None:
-    """The same network, scored in other ways."""
-    X = points()
-    learned = learn_one(vector_task(small_default(scoring=scoring, epochs=1, buckets=16)))
-    full = learn_one(vector_task(small_default(scoring="full", epochs=1, buckets=16)))
-    assert (learned.router.bytes.size > 0) == (scoring == "int8")
-    assert (learned.router.rotation.size > 0) == (scoring == "cascade")
-    got, right = (one.router.log_probabilities(X) for one in (learned, full))
-    assert np.abs(got - right).mean() <= 0.1 * right.std()
-    assert (np.take_along_axis(right, got.argmax(axis=1)[:, None], axis=1) > -2).mean() > 0.95

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from planted import assemble_layout, clusters, random_partition, random_router
 
 from irli.engine.vector_layout import DOT, L2, VectorLayout, check_layout
-from irli.vectors import mend
+from irli.vectors import mend, reach
 from irli.vectors.held_out import hold_out
 from irli.vectors.mend import mend_partition
 from irli.vectors.parameters import SearchParameters
@@ -28,7 +28,8 @@ def make(repetitions: int = 1, per_item: int = 1, metric: int = L2) -> VectorLay
 
 def find_threshold(layout: VectorLayout, metric: str = "l2") -> float:
     searcher, held = Searcher(layout), held_items(layout)
-    return mend._find_threshold(searcher, mend.find_homes(layout), metric, held)
+    truth = reach.find_truth(layout, metric, held)
+    return reach.find_threshold(searcher, reach.find_homes(layout), held, truth, 0.8)
 
 
 def held_items(layout: VectorLayout) -> mend.HeldOut:
@@ -146,6 +147,6 @@ def test_a_partition_that_is_right_is_left_as_it_is() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = make(repetitions=2, per_item=2)
     whole = mend_partition(layout, "cosine", held_items(layout))
-    monkeypatch.setattr(mend, "_BLOCK", 7 * 2 * B)
+    monkeypatch.setattr(reach, "_BLOCK", 7 * 2 * B)
     for one, other in zip(mend_partition(layout, "cosine", held_items(layout)), whole, strict=True):
         np.testing.assert_array_equal(one, other)

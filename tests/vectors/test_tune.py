@@ -366,7 +366,7 @@ def test_more_and_more_for_nothing_is_not_tried_to_the_end(
             return Measured(0.0, 0.0, probed=1.0, scanned=count, work=count)
 
     trial: Any = Useless()
-    family = partial(tuning._by_threshold, 30, "votes")
+    family = partial(tuning._by_threshold, 1e-8, 30, "votes")
     found = tuning._find_cheapest(trial, factor, family, 0.9)
     assert not found.reached
     assert len(seen) == asked

@@ -68,7 +68,8 @@ class Recipe:
     mixed_queries : int
         Training queries made between given ones, where no relevance is given.
     noise : float
-        Standard deviation of the noise added to training queries, relative to their length.
+        How far training queries are moved at random, relative to the distance to their nearest
+        relevant item; relative to their length with inner products.
     affinity : {"item", "queries", "both"}
         "item": Definition 2, f(item). "queries": Definition 1, the sum of f over the queries to
         which the item is relevant. "both": a mix of them.
@@ -143,7 +144,7 @@ class Recipe:
     training_points: int = 0
     query_share: float = 0.4
     mixed_queries: int = 20_000
-    noise: float = 0.08
+    noise: float = 0.12
     affinity: str = "both"
     probe_cut: float = 0.005
     normalize_affinity: bool = False

@@ -5,7 +5,12 @@ Every router has the same form:
     features = [ P q | relu(H q + h) ]        log-probabilities = log softmax(features W + w)
 
 The paper's network has no linear part P. The warm-started router has one. Its P and W start as
-centroid scores. Its ReLU part starts at zero and learns a correction.
+centroid scores. Its ReLU part starts at zero and learns a correction. It also *softens* the logits
+z = features W + w of a query that is far from all centroids, and so less sure:
+
+    z / (1 + max(0, s |q - centre|^2 - t max z))
+
+Where z are centroid scores, the maximum is the squared distance to the nearest centroid.
 
 With thousands of buckets, W takes nearly all of the time. An *int8* router keeps W in 8 bits: a
 quarter of the memory to read, and one instruction for 64 products. A *cascade* multiplies less,
@@ -42,9 +47,11 @@ class Router(NamedTuple):
     coarse: NDArray[np.float32]  # (D, B): W for the first D features, which score every bucket
     fine: NDArray[np.float32]  # (B, F - D): W for the other features, used for the best buckets
     bytes: NDArray[np.int8]  # (B / 64, G / 4, 64, 4): W of an int8 router in steps, or empty
-    step: NDArray[np.float32]  # (1,): the value of one step
+    step: NDArray[np.float32]  # (B,): the value of one step
     zero: NDArray[np.int32]  # (B,): the sums for features of bytes 64, which stand for zero
     bias: NDArray[np.float32]  # (B,)
+    centre: NDArray[np.float32]  # (d,): of all items
+    soften: NDArray[np.float32]  # (2,): s and t, or zeros if logits are not softened
     depths: NDArray[np.int64]  # (stages,): features used after each stage, from D to F
     keeps: NDArray[np.int64]  # (stages,): buckets scored in each stage, from B down
 
@@ -78,6 +85,7 @@ class Router(NamedTuple):
             alive = scores >= cut
             more = features[:, start:stop] @ self.fine[:, start - first : stop - first].T
             logits = np.where(alive, logits + more, logits)
+        logits = self._soften(queries, logits)
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return logits.astype(np.float32)
@@ -86,6 +94,16 @@ class Router(NamedTuple):
         features: NDArray[np.float32] = queries @ self.project + self.shift
         np.maximum(features[:, self.linear :], 0, out=features[:, self.linear :])
         return features
+
+    def _soften(self, queries: Any, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (n, B), smaller for queries that are far from all buckets."""
+        by_length, by_logit = self.soften
+        if by_length == 0:
+            return logits
+        length = np.square(queries - self.centre).sum(axis=1, keepdims=True)
+        far = by_length * length - by_logit * logits.max(axis=1, keepdims=True)
+        softened: NDArray[np.float32] = logits / (1 + np.maximum(far, 0))
+        return softened
 
     def to_int8(self, sample: NDArray[np.float32]) -> Router:
         """Return the router with 8-bit weights.
@@ -97,7 +115,7 @@ class Router(NamedTuple):
         """
         scale = balance(self._compute_features(sample), self.coarse)
         weight = self.coarse * scale[:, None]
-        step = max(float(np.abs(weight).max()), 1e-30) / 127
+        step = (np.maximum(np.abs(weight).max(axis=0), 1e-30) / 127).astype(np.float32)
         rounded = np.rint(weight / step).astype(np.int8)
         return self._replace(
             # A positive factor can be moved through the ReLU.
@@ -105,7 +123,7 @@ class Router(NamedTuple):
             shift=self.shift / scale,
             coarse=np.empty((0, self.buckets), dtype=np.float32),
             bytes=tile(rounded),
-            step=np.array([step], dtype=np.float32),
+            step=step,
             zero=ZERO * rounded.sum(axis=0, dtype=np.int32),
         )
 
@@ -128,8 +146,9 @@ class Router(NamedTuple):
         variance, axes = np.linalg.eigh(np.cov(features, rowvar=False).reshape(len(centre), -1))
         has_variance = variance > 1e-9 * variance.max()
         spread = axes[:, has_variance] * np.sqrt(variance[has_variance])
-        # Adding a constant to all logits of a query does not change the probabilities.
-        weight = (self.coarse - self.coarse.mean(axis=1, keepdims=True)).T.astype(np.float64)
+        weight = self.coarse.T.astype(np.float64)
+        if not self.soften.any():  # then a constant in all logits of a query changes nothing
+            weight -= weight.mean(axis=0)
         left, strength, right = np.linalg.svd(weight @ spread, full_matrices=False)
         # Features without variance become zeros, so that all repetitions have the same shape.
         width = len(centre)
@@ -157,6 +176,8 @@ def make_router(
     linear: int,
     out: NDArray[np.float32],
     bias: NDArray[np.float32],
+    centre: NDArray[np.float32] | None = None,
+    soften: tuple[float, float] = (0.0, 0.0),
 ) -> Router:
     """Return a router that scores every bucket with all features.
 
@@ -179,9 +200,11 @@ def make_router(
         coarse=out,
         fine=np.empty((buckets, 0), dtype=np.float32),
         bytes=np.empty((0, 0, PANEL, 4), dtype=np.int8),
-        step=np.ones(1, dtype=np.float32),
+        step=np.ones(buckets, dtype=np.float32),
         zero=np.empty(0, dtype=np.int32),
         bias=bias,
+        centre=np.zeros(project.shape[0], np.float32) if centre is None else centre,
+        soften=np.array(soften, dtype=np.float32),
         depths=np.array([features]),
         keeps=np.array([buckets]),
     )
@@ -253,7 +276,21 @@ def read_stages(stages: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.
     return depths, keeps
 
 
-def check_names(tensors: dict[str, NDArray[Any]]) -> None:
+def complete(tensors: dict[str, NDArray[Any]], dim: int) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a folder with what routers of earlier versions did not have.
+
+    They had one step for all buckets, and did not soften their logits.
+    """
+    check_names({"centre": None, "soften": None, **tensors})
+    repetitions, buckets = len(tensors["bias"]), tensors["bias"].shape[-1]
+    step = tensors["step"]
+    if step.shape == (repetitions, 1):
+        step = np.repeat(step, buckets, axis=1)
+    none = np.zeros((repetitions, dim), np.float32), np.zeros((repetitions, 2), np.float32)
+    return {**dict(zip(("centre", "soften"), none, strict=True)), **tensors, "step": step}
+
+
+def check_names(tensors: dict[str, Any]) -> None:
     """Raise unless all tensors of routers are there."""
     missing = [name for name in ARRAYS if name not in tensors]
     if missing:

@@ -93,9 +93,11 @@ class VectorLayout(NamedTuple):
     coarse: NDArray[np.float32]  # (R, D, B)
     fine: NDArray[np.float32]  # (R, B, F - D)
     bytes: NDArray[np.int8]  # (R, B / 64, G / 4, 64, 4), or (R, 0, 0, 64, 4)
-    step: NDArray[np.float32]  # (R, 1)
+    step: NDArray[np.float32]  # (R, B)
     zero: NDArray[np.int32]  # (R, B), or (R, 0)
     bias: NDArray[np.float32]  # (R, B)
+    centre: NDArray[np.float32]  # (R, d)
+    soften: NDArray[np.float32]  # (R, 2)
     depths: NDArray[np.int64]  # (stages,)
     keeps: NDArray[np.int64]  # (stages,)
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
@@ -147,7 +149,9 @@ def _check_routers(layout: VectorLayout, dim: int) -> None:
     repetitions, buckets = layout.bias.shape
     _, width = check_array("shift", layout.shift, np.float32, repetitions, None, filled=True)
     check_array("project", layout.project, np.float32, repetitions, dim, width)
-    check_array("step", layout.step, np.float32, repetitions, 1)
+    check_array("step", layout.step, np.float32, repetitions, buckets)
+    check_array("centre", layout.centre, np.float32, repetitions, dim)
+    check_array("soften", layout.soften, np.float32, repetitions, 2)
     if type(layout.linear) is not int or not 0 <= layout.linear <= width:
         raise damage_error("field 'linear'", f"be in [0, {width}]", repr(layout.linear))
     features = 0

@@ -80,10 +80,10 @@ class Inputs:
             release_pages(self.rows)
 
 
-def with_noise(batch: Batch, noise: float) -> Batch:
-    """Add noise to dense queries, so that the router learns regions and not points."""
-    if isinstance(batch, Bag) or noise == 0:
+def with_noise(batch: Batch, lengths: NDArray[np.float32]) -> Batch:
+    """Move each dense query by about its length (n,), so that the router learns regions."""
+    if isinstance(batch, Bag) or not lengths.any():
         return batch
-    length = batch.norm(dim=1, keepdim=True) / batch.shape[1] ** 0.5
-    blurred: Tensor = batch + noise * length * torch.randn_like(batch)
+    deviation = torch.from_numpy(lengths)[:, None] / batch.shape[1] ** 0.5
+    blurred: Tensor = batch + deviation * torch.randn_like(batch)
     return blurred

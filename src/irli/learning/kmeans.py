@@ -1,4 +1,9 @@
-"""k-means centroids for the first partition, in one level or in two for many buckets."""
+"""k-means centroids for the first partition, in one level or in two for many buckets.
+
+Where items are dense in some places, plain k-means gives these places too few centroids: a bucket
+has a bound, and the items beyond it would have to go far away. So clusters that are too large are
+split, and the smallest are dissolved in return.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,8 @@ from irli.learning.torch_topk import top_k
 
 _POLISH = 5  # iterations over all centroids after two levels, which regain most of the loss
 _ONE_LEVEL = 4096  # with more centroids, two levels take far less time and lose little
+_ROUNDS = 5  # of splitting clusters, at most; most is gained by the first three
+_MANY, _FEW = 1.3, 0.6  # times the mean size: larger clusters are split, smaller ones dissolved
 
 
 def kmeans(rows: NDArray[np.float32], count: int, generator: torch.Generator) -> Tensor:
@@ -31,9 +38,8 @@ def kmeans(rows: NDArray[np.float32], count: int, generator: torch.Generator) ->
     if len(rows) > limit:
         chosen = torch.randperm(len(rows), generator=generator)[:limit].numpy()
     vectors = torch.from_numpy(np.asarray(rows[chosen]))
-    if count <= _ONE_LEVEL:
-        return _run_lloyd(vectors, count, generator)
-    return _run_two_levels(vectors, count, generator)
+    run = _run_lloyd if count <= _ONE_LEVEL else _run_two_levels
+    return _even_out(vectors, run(vectors, count, generator), generator)
 
 
 def nearest_centroids(vectors: Tensor, centroids: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -77,6 +83,27 @@ def _run_two_levels(vectors: Tensor, count: int, generator: torch.Generator) -> 
         if shares[g] > 0
     ]
     return _improve(vectors, torch.cat(parts), _POLISH, generator)
+
+
+def _even_out(vectors: Tensor, centroids: Tensor, generator: torch.Generator) -> Tensor:
+    """Split the largest clusters. The centroids for that are those of the smallest ones."""
+    mean = len(vectors) / len(centroids)
+    for _ in range(_ROUNDS):
+        owner = _find_owners(vectors, centroids)
+        size = torch.bincount(owner, minlength=len(centroids))
+        order = torch.argsort(size, stable=True)
+        spare = order[size[order] < _FEW * mean].tolist()
+        large = order[size[order] > _MANY * mean].flip(0).tolist()
+        if not spare or not large:
+            break
+        points = torch.tensor_split(torch.argsort(owner, stable=True), size.cumsum(0)[:-1])
+        for cluster in large:
+            more = math.ceil(len(points[cluster]) / (_MANY * mean)) - 1
+            places = [cluster, *spare[:more]]
+            spare = spare[more:]
+            centroids[places] = _run_lloyd(vectors[points[cluster]], len(places), generator)
+        centroids = _improve(vectors, centroids, 1, generator)
+    return centroids
 
 
 def _divide_in_proportion(size: Tensor, count: int) -> Tensor:

@@ -15,9 +15,10 @@ from irli.learning.batches import Bag, Batch
 
 _SPARSE_SPREAD = 0.1  # initial spread of the feature vectors, so that logits start small
 _BLOCK = 65_536  # rows added up at a time
-# Up to 2^20: where items are dense in some places, buckets are tiny beside the whole of the data.
-_TEMPERATURES = tuple(2.0**power for power in range(21))
-_HOPELESS = 2.0  # times the least loss, from which on no higher temperature is tried
+_REACHES = (torch.inf, *(4.0**-power for power in range(12)))  # that are tried, squared
+# Up to 2^24: where items are dense in some places, buckets are tiny beside the whole of the data.
+_SHARPEST = 24  # the highest power of two that is tried as a factor of the centroid scores
+_TRIED = 1024  # queries that choose them
 
 
 class Pairs(NamedTuple):
@@ -55,10 +56,15 @@ class RouterNetwork(nn.Module):
     After `standardize`, queries are scaled to unit length on average, and dense queries are also
     centred. So one learning rate suits pixels as well as unit vectors. `to_routers` folds this into
     the weights.
+
+    After `warm_start`, a query that is far from all centroids has smaller logits: it is less sure.
+    One temperature for all would be too low where items are dense, or too high elsewhere.
     """
 
     centre: Tensor
     scale: Tensor
+    near: Tensor
+    slope: Tensor
 
     def __init__(
         self,
@@ -77,16 +83,30 @@ class RouterNetwork(nn.Module):
         self.gain = 1.0  # of the inputs of the ReLU part
         self.register_buffer("centre", torch.zeros(dim if not sparse else 0))
         self.register_buffer("scale", torch.ones(()))
+        # The distance to the nearest centroid counts by `near`. `slope` turns a logit into a
+        # distance. Both are 0 if all queries have the same temperature.
+        self.register_buffer("near", torch.zeros(()))
+        self.register_buffer("slope", torch.zeros(()))
 
     def forward(self, queries: Batch) -> Tensor:
         logits: Tensor = self.out(self._compute_features(queries))
-        return logits.reshape(-1, self.heads, self.buckets)
+        return self._soften(queries, logits.reshape(-1, self.heads, self.buckets))
 
     def score(self, queries: Batch, head: int) -> Tensor:
         """Return the logits of one head (n, B)."""
         part = slice(head * self.buckets, (head + 1) * self.buckets)
         features = self._compute_features(queries)
-        return nn.functional.linear(features, self.out.weight[part], self.out.bias[part])
+        logits = nn.functional.linear(features, self.out.weight[part], self.out.bias[part])
+        return self._soften(queries, logits)
+
+    def _soften(self, queries: Batch, logits: Tensor) -> Tensor:
+        """Return the logits (n, ..., B), smaller for queries that are far from all centroids."""
+        if self.near == 0 or isinstance(queries, Bag):
+            return logits
+        length = ((queries - self.centre) / self.scale).square().sum(dim=1)
+        length = length.reshape(-1, *[1] * (logits.dim() - 1))
+        distance = length - self.slope * logits.amax(dim=-1, keepdim=True)
+        return logits / (1 + self.near * distance.clamp(min=0))
 
     def _compute_features(self, queries: Batch) -> Tensor:
         if isinstance(queries, Bag):
@@ -96,6 +116,14 @@ class RouterNetwork(nn.Module):
         if self.linear is not None:
             features = torch.cat([self.linear(x), features], dim=1)
         return features
+
+    @property
+    def sharpness(self) -> float:
+        """The factor of the centroid scores that the router started with. 1 without a warm start.
+
+        A step of the projection changes the logits by as much.
+        """
+        return 2 / float(self.slope) if self.slope > 0 else 1.0
 
     @property
     def device(self) -> torch.device:
@@ -121,12 +149,13 @@ class RouterNetwork(nn.Module):
     def warm_start(
         self, centroids: Tensor, inner_product: bool, pairs: Pairs, queries: Batch
     ) -> None:
-        """Start with temperature x centroid scores. The ReLU part starts at zero.
+        """Start with centroid scores, and a ReLU part at zero.
 
-        The linear part keeps the directions in which the centroids differ most. The temperature is
-        the one with the lowest loss on `pairs`. Only for a network with one head.
+        The linear part keeps the directions in which the centroids differ most. How sharp the
+        scores are, and how much less so far from the centroids, is what has the lowest loss on
+        `pairs`. Only for a network with one head.
         """
-        if self.linear is None:
+        if self.linear is None or isinstance(queries, Bag):
             return
         means = (centroids - self.centre) / self.scale
         width = self.linear.out_features
@@ -135,21 +164,37 @@ class RouterNetwork(nn.Module):
             torch.linalg.eigh(differences.T @ differences).eigenvectors.T.flip(0).to(means.dtype)
         )
         self.linear.weight.copy_(directions[:width])
-        weight = torch.zeros_like(self.out.weight)
-        weight[:, :width] = means @ directions[:width].T
-        bias = torch.zeros_like(self.out.bias)
+        self.out.weight.zero_()
+        self.out.weight[:, :width] = means @ directions[:width].T
+        self.out.bias.zero_()
         if not inner_product:  # -|q - c|^2 / 2 = q c - |c|^2 / 2 + a constant of the query
-            bias = -means.square().sum(dim=1) / 2
-        losses: list[float] = []
-        for temperature in _TEMPERATURES:
-            self.out.weight.copy_(temperature * weight)
-            self.out.bias.copy_(temperature * bias)
-            losses.append(softmax_loss(self(queries).flatten(0, 1), pairs).item())
-            if losses[-1] > _HOPELESS * min(losses):
-                break
-        best = _TEMPERATURES[int(np.argmin(losses))]
-        self.out.weight.copy_(best * weight)
-        self.out.bias.copy_(best * bias)
+            self.out.bias.copy_(-means.square().sum(dim=1) / 2)
+        factor, near = self._choose_temperature(inner_product, pairs, queries)
+        self.out.weight.mul_(factor)
+        self.out.bias.mul_(factor)
+        self.near.fill_(near)
+        self.slope.fill_(2 / factor)
+
+    def _choose_temperature(
+        self, inner_product: bool, pairs: Pairs, queries: Tensor
+    ) -> tuple[float, float]:
+        """Return the factor of the centroid scores, and `near`, that have the lowest loss."""
+        some = pairs.row < _TRIED
+        pairs, queries = Pairs(*(part[some] for part in pairs)), queries[:_TRIED]
+        scores = self(queries)[:, 0]
+        nearest = (queries - self.centre).div(self.scale).square().sum(dim=1, keepdim=True)
+        nearest = (nearest - 2 * scores.amax(dim=1, keepdim=True)).clamp(min=0)
+        best = torch.inf, 1.0, 0.0
+        for reach in _REACHES[: 1 if inner_product else None]:
+            softer = scores / (1 + nearest / reach)
+            least = torch.inf
+            for power in range(_SHARPEST + 1):
+                loss = softmax_loss(2.0**power * softer, pairs).item()
+                if loss > least:  # no higher factor is better
+                    break
+                least = loss
+                best = min(best, (loss, 2.0**power, 1 / reach))
+        return best[1:]
 
     @torch.no_grad()
     def load_routers(self, routers: list[Router]) -> None:
@@ -183,8 +228,13 @@ class RouterNetwork(nn.Module):
         trunk, offset = _to_array(project), _to_array(shift)
         out = self.out.weight.reshape(self.heads, self.buckets, -1)
         bias = self.out.bias.reshape(self.heads, self.buckets)
+        near, slope = float(self.near), float(self.slope)
+        soften = near / float(self.scale) ** 2, near * slope
+        centre = _to_array(self.centre) if near else None
         return [
-            make_router(trunk, offset, linear, _to_array(out[h].T), _to_array(bias[h]))
+            make_router(
+                trunk, offset, linear, _to_array(out[h].T), _to_array(bias[h]), centre, soften
+            )
             for h in range(self.heads)
         ]
 

@@ -15,7 +15,6 @@ from irli.base.metrics import load_summary
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.base.types import Arrays
-from irli.engine.router import Router
 from irli.learning.affinity import Affinity, SummedAffinity
 from irli.learning.batches import Batch, Inputs, with_noise
 from irli.learning.initial import limit_load, make_first_partition, make_network
@@ -33,8 +32,9 @@ _WARM_UP = 0.05  # share of the steps in which the learning rate rises
 _LAST_RATE = 0.05  # the final learning rate, relative to the largest
 _SPARSE_RATE = 25.0  # the most by which the learning rate of rare features is raised
 _USUAL_FEATURE = 27  # the rate is not raised for features that at least one in 27 rows has
+_SHARP = 64.0  # factor of the centroid scores from which on the projection learns more slowly
 _ORDER = 0x0D  # random stream of the order in which items choose a bucket
-_SAMPLE = 4096  # queries that choose the temperature, and the scales of the final routers
+_SAMPLE = 4096  # queries that choose the temperature
 
 
 def learn_repetitions(
@@ -127,6 +127,11 @@ class Learner:
         for repetition in earlier if recipe.boost else []:
             self.weights = self.weights * _miss_chances(problem, repetition, recipe)
         self.wanted_by = problem.wanted_by(self.weights)
+        self.noise = (
+            recipe.noise * measure_gaps(problem)
+            if recipe.noise
+            else np.zeros(len(self.queries), dtype=np.float32)
+        )
         self.validation = Validation(problem.held_truth)
         self.network = make_network(problem, recipe, len(numbers))
         self.rng = np.random.default_rng([recipe.seed, numbers[0]])
@@ -180,9 +185,13 @@ class Learner:
         recipe, layer = self.recipe, self.network.hidden
         plain = recipe.schedule == "constant"
         sparse = [layer.table.weight] if isinstance(layer, Bagged) else []
-        dense = [p for p in self.network.parameters() if all(p is not q for q in sparse)]
+        linear = [] if self.network.linear is None else [self.network.linear.weight]
+        dense = [p for p in self.network.parameters() if all(p is not q for q in sparse + linear)]
         rate = recipe.learning_rate
         self.optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
+        if linear:
+            slower = min(1.0, _SHARP / self.network.sharpness)
+            self.optimizers.append(torch.optim.Adam(linear, lr=slower * rate))
         if sparse:
             faster = 1.0 if plain else _raise_sparse_rate(self.problem.queries)
             self.optimizers.append(torch.optim.SparseAdam(sparse, lr=faster * rate))
@@ -205,7 +214,7 @@ class Learner:
         losses = []
         for rows in self._draw_batches():
             pairs, queries = self._make_batch(rows)
-            queries = with_noise(queries, self.recipe.noise).to(self.device)
+            queries = with_noise(queries, self.noise[rows]).to(self.device)
             loss = LOSS[self.recipe.loss](self.network(queries).flatten(0, 1), pairs)
             for optimizer in self.optimizers:
                 optimizer.zero_grad()
@@ -345,14 +354,24 @@ class Learner:
 
     def export(self) -> list[Repetition]:
         """Return the routers as arrays, with their partitions."""
-        routers = self.network.to_routers()
-        if self.recipe.scoring != "full":
-            rows = self.rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
-            sample = np.asarray(self.problem.queries[rows])
-            form = Router.to_cascade if self.recipe.scoring == "cascade" else Router.to_int8
-            routers = [form(router, sample) for router in routers]
-        pairs = zip(self.heads, routers, strict=True)
+        pairs = zip(self.heads, self.network.to_routers(), strict=True)
         return [Repetition(router, head.partition, head.history) for head, router in pairs]
+
+
+def measure_gaps(problem: Problem) -> NDArray[np.float32]:
+    """Return the distance (n,) from each training query to its first relevant item, the nearest.
+
+    Inner products do not depend on such distances. There it is the length of the query.
+    """
+    queries, items = np.asarray(problem.queries), problem.items
+    gaps = np.zeros(len(queries), dtype=np.float32)
+    step = 8192
+    for start in range(0, len(queries), step):
+        block = queries[start : start + step]
+        if problem.metric != "ip":
+            block = block - items[problem.indices[problem.indptr[start : start + len(block)]]]
+        gaps[start : start + step] = np.linalg.norm(block, axis=1)
+    return gaps
 
 
 def _choose_warm_up_share(steps: int) -> float:

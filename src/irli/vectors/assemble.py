@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,12 @@ from irli.base.recipe import Recipe
 from irli.engine.centroids import find_centroids
 from irli.engine.pq import choose_pieces, encode_items
 from irli.engine.prefilter import LONG, no_int8_vectors, round_items
-from irli.engine.router import make_router, pack
+from irli.engine.router import Router, make_router, pack
+from irli.engine.vector_layout import VectorLayout
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition, join_histories
 from irli.vectors.contents import VectorContents, make_layout
+from irli.vectors.form import choose_form
 from irli.vectors.held_out import HeldOut, hold_out
 from irli.vectors.mend import mend_partition
 from irli.vectors.parameters import SearchParameters
@@ -51,29 +54,28 @@ def assemble(
     rng = np.random.default_rng([recipe.seed, _CODE_STREAM])
     if recipe.pieces is None:
         recipe = dataclasses.replace(recipe, pieces=choose_pieces(vectors, rng))
-    router = repetitions[0].router
-    tensors = pack([repetition.router for repetition in repetitions])
-    make = partial(
-        make_layout,
-        vectors,
-        metric,
-        tensors,
-        linear=router.linear,
-        depths=router.depths,
-        keeps=router.keeps,
-    )
     l2 = metric == "l2"
     none = no_int8_vectors(vectors.shape[1])
+    no_codes = encode_items(vectors, l2, 0, offsets, items, rng)
+
+    def make(routers: list[Router], **parts: Any) -> VectorLayout:
+        first = routers[0]
+        shape = {"linear": first.linear, "depths": first.depths, "keeps": first.keeps}
+        return make_layout(vectors, metric, pack(routers), **shape, **parts)
+
+    make_plain = partial(make, offsets=offsets, items=items, codes=no_codes, int8=none)
+    learned = [repetition.router for repetition in repetitions]
+    routers = choose_form(learned, recipe, make_plain, metric, tuning)
     if recipe.self_hits:
-        codes = encode_items(vectors, l2, 0, offsets, items, rng)
-        plain = make(offsets=offsets, items=items, codes=codes, int8=none)
-        offsets, items = mend_partition(plain, metric, tuning)
+        offsets, items = mend_partition(make_plain(routers), metric, tuning)
     codes = encode_items(vectors, l2, recipe.pieces or 0, offsets, items, rng)
     int8 = none
     if recipe.pieces and vectors.shape[1] >= LONG:
         int8 = round_items(vectors, l2, rng)
     centroids = find_centroids(vectors, metric, offsets[0], items)
-    layout = make(offsets=offsets, items=items, codes=codes, int8=int8, centroids=centroids)
+    layout = make(
+        routers, offsets=offsets, items=items, codes=codes, int8=int8, centroids=centroids
+    )
     log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
     return VectorContents(
         metric=metric,
@@ -82,7 +84,7 @@ def assemble(
         ids=ids,
         tuning=tuning,
         history=join_histories(repetitions),
-        defaults=SearchParameters(probes=min(_PROBES, router.buckets)),
+        defaults=SearchParameters(probes=min(_PROBES, learned[0].buckets)),
         tuned=None,
     )
 

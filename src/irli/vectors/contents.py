@@ -23,7 +23,7 @@ from irli.base.strings import Strings
 from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
-from irli.engine.router import ARRAYS, check_names, read_stages
+from irli.engine.router import ARRAYS, complete, read_stages
 from irli.engine.vector_layout import (
     NO_CENTROIDS,
     Centroids,
@@ -166,12 +166,11 @@ def _unpack_layout(
     centroids = NO_CENTROIDS
     if "centroid_centre" in arrays:
         centroids = Centroids(**{n: arrays[f"centroid_{n}"] for n in Centroids._fields})
-    check_names(tensors)
     depths, keeps = read_stages(meta["stages"])
     return make_layout(
         vectors,
         meta["metric"],
-        tensors,
+        complete(tensors, vectors.shape[-1]),
         linear=meta["linear"],
         depths=depths,
         keeps=keeps,

@@ -8,27 +8,22 @@ are few where routers know the data, since the threshold is one that finds most 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
 from irli.base.memory import release_pages
-from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import VectorLayout
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.reach import find_homes, find_threshold, find_truth, route, split_rows
 from irli.vectors.searcher import Searcher
 
 log = get_logger(__name__)
 
 _RECALL = 0.8  # no search is tuned to less, as a rule
-_WIDTH = 10  # neighbours of a held-out query that set the threshold
 _CHOICES = 8  # buckets that an item tries
 _SLACK = 2.0  # times the mean load, which a bucket may reach
-_BLOCK = 1 << 21  # log-probabilities computed at a time
 
 
 def mend_partition(
@@ -43,66 +38,44 @@ def mend_partition(
         return layout.offsets, layout.items
     searcher = Searcher(layout)
     homes = find_homes(layout)
-    threshold = _find_threshold(searcher, homes, metric, held)
-    missed, first = _list_missed(searcher, homes, threshold)
+    truth = find_truth(layout, metric, held)
+    threshold = find_threshold(searcher, homes, held, truth, _RECALL)
+    missed, first, lead = _list_missed(searcher, homes, threshold)
     parameters = SearchParameters(threshold=float(np.exp(threshold)))
     items = np.ascontiguousarray(layout.vectors[missed])
     found = searcher.search(items, parameters.to_plan(1))[1][:, 0]
     equal = (layout.vectors[found] == items).all(axis=1)  # a duplicate will do
-    missed, first = missed[~equal], first[~equal]
+    missed, first, lead = missed[~equal], first[~equal], lead[~equal]
+    order = np.argsort(-lead, kind="stable")  # the others have more buckets to go to
+    missed, first = missed[order], first[order]
     missed, chosen = _choose_buckets(layout, missed, first, homes[missed])
     log.info("mended: %d of %d items get one more bucket", len(missed), len(layout.vectors))
     return _add_entries(layout, missed, chosen)
 
 
-def find_homes(layout: VectorLayout) -> NDArray[np.int32]:
-    """Return the buckets of each item (N, w), as r B + bucket. The last one fills up the row."""
-    repetitions, buckets = layout.bias.shape
-    loads = np.diff(layout.offsets, axis=1).ravel()
-    place = np.repeat(np.arange(repetitions * buckets, dtype=np.int32), loads)
-    order = np.argsort(layout.items, kind="stable")
-    counts = np.bincount(layout.items, minlength=len(layout.vectors))
-    ends = np.cumsum(counts)
-    column = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
-    homes: NDArray[np.int32] = place[order][(ends - counts)[:, None] + column]
-    return homes
-
-
-def _find_threshold(
-    searcher: Searcher, homes: NDArray[np.int32], metric: str, held: HeldOut
-) -> float:
-    """Return the log-probability that finds most neighbours of the held-out queries."""
-    vectors = searcher.layout.vectors
-    width = min(_WIDTH, max(1, len(vectors) - 1))
-    truth = exact_neighbors(held.queries, vectors, width, metric, rows=held.rows)
-    reach = [
-        logits[np.arange(len(logits))[:, None, None], homes[np.maximum(rows, 0)]].max(axis=2)
-        for logits, rows in zip(
-            _route(searcher, held.queries), _split_rows(searcher, truth), strict=True
-        )
-    ]
-    known = np.concatenate(reach)[truth >= 0]
-    return float(np.quantile(known, 1 - _RECALL)) if len(known) else 0.0  # a single item
-
-
 def _list_missed(
     searcher: Searcher, homes: NDArray[np.int32], threshold: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the items in no probed bucket of theirs, and their best buckets of repetition 0."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the items that no probed bucket of theirs holds.
+
+    Also their best buckets of repetition 0, and how far the first of these is ahead.
+    """
     vectors = searcher.layout.vectors
     repetitions, buckets = searcher.layout.bias.shape
-    missed, first = [], []
+    missed, first, lead = [], [], []
     start = 0
-    for logits, own in zip(_route(searcher, vectors), _split_rows(searcher, homes), strict=True):
+    for logits, own in zip(route(searcher, vectors), split_rows(searcher, homes), strict=True):
         tops = logits.reshape(-1, repetitions, buckets).max(axis=2)
         reach = np.take_along_axis(logits, own, axis=1)
         top = np.take_along_axis(tops, own // buckets, axis=1)
         rows = np.flatnonzero(~((reach >= threshold) | (reach >= top)).any(axis=1))
         missed.append(start + rows)
-        first.append(_rank_buckets(logits[rows, :buckets]))
+        ranked = _rank_buckets(logits[rows, :buckets])
+        first.append(ranked)
+        lead.append(logits[rows, ranked[:, 0]] - logits[rows, ranked[:, 1]])
         start += len(logits)
         release_pages(vectors)
-    return np.concatenate(missed), np.concatenate(first)
+    return np.concatenate(missed), np.concatenate(first), np.concatenate(lead)
 
 
 def _rank_buckets(logits: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -129,17 +102,6 @@ def _choose_buckets(
             chosen[i] = free[0]
             room[free[0]] -= 1
     return items[chosen >= 0], chosen[chosen >= 0]
-
-
-def _split_rows(searcher: Searcher, rows: NDArray[Any]) -> list[NDArray[Any]]:
-    step = max(1, _BLOCK // searcher.layout.bias.size)
-    return [rows[start : start + step] for start in range(0, len(rows), step)]
-
-
-def _route(searcher: Searcher, queries: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-    """Yield the log-probabilities (n, R B) of a few queries at a time."""
-    for part in _split_rows(searcher, queries):
-        yield searcher.route(part).reshape(len(part), -1)
 
 
 def _add_entries(

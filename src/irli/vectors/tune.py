@@ -22,8 +22,8 @@ from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
 from irli.errors import FormatError
 from irli.vectors.held_out import HeldOut
-from irli.vectors.mend import find_homes
 from irli.vectors.parameters import OperatingPoint, SearchParameters
+from irli.vectors.reach import find_homes
 from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
@@ -39,7 +39,8 @@ _SELF_SAMPLE, _SAMPLED_HITS = 10_000, 0.9993  # so many are tried, and more of t
 _STRIDES = 16  # coarse steps of a threshold, from the least work to the most
 _PATIENCE = 3.0  # times as many entries without a gain
 _STEPS = 5  # bisection steps within a stride
-_LEAST = 1e-8  # smallest threshold that is tried before every bucket is probed
+_LEAST = 1e-8  # smallest threshold that is tried before every bucket is probed, or smaller
+_STEP = 1 / 27  # of the way to the least threshold, by which items that miss themselves lower it
 _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
@@ -91,7 +92,7 @@ def tune(
         return _compare_all(searcher.layout, recall, k, best.point.work)
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
     parameters = dataclasses.replace(best.parameters, points=_make_monotone(points), length=length)
-    parameters = _let_items_find_themselves(trial, parameters)
+    parameters = _let_items_find_themselves(trial, parameters, recall)
     work = trial.measure(dataclasses.replace(parameters.at(k), points=())).work
     if _is_exact_better(searcher.layout, work):
         return _compare_all(searcher.layout, recall, k, work)
@@ -172,12 +173,17 @@ class _Found(NamedTuple):
     reached: bool
 
 
-def _by_threshold(candidates: int | None, score: str, dial: float) -> SearchParameters:
-    threshold = _LEAST**dial if dial < 1 else 0.0
+def _by_threshold(
+    least: float, candidates: int | None, score: str, dial: float
+) -> SearchParameters:
+    threshold = least**dial if dial < 1 else 0.0
     return SearchParameters(threshold=threshold, candidates=candidates, score=score)
 
 
-_everything = partial(_by_threshold, None, "log-probability")
+def _compare_found(trial: Trial, recall: float, start: float = 0.0) -> _Found:
+    """Return the parameters of least work that compare all items found."""
+    family = partial(_by_threshold, trial.least, None, "log-probability")
+    return _find_cheapest(trial, None, family, recall, start)
 
 
 def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchParameters:
@@ -189,8 +195,7 @@ def _choose_family(trial: Trial, recall: float) -> _Found:
     score, factors = _list_factors(trial.searcher)
     found = _try_factors(trial, score, factors, 0.0, recall)
     start = found[0].dial if found and found[0].reached else 0.0
-    everything = _find_cheapest(trial, None, _everything, recall, start)
-    return _take_least([everything, *found])
+    return _take_least([_compare_found(trial, recall, start), *found])
 
 
 def _find_point(trial: Trial, best: _Found, recall: float) -> OperatingPoint:
@@ -207,7 +212,7 @@ def _find_point(trial: Trial, best: _Found, recall: float) -> OperatingPoint:
         found = _try_factors(trial, score, near[:_FEWER], 0.0, recall)
     least = _take_least(found) if found else None
     if least is None or not least.reached:
-        least = _find_cheapest(trial, None, _everything, recall)
+        least = _compare_found(trial, recall)
     if trial.k > best.point.k and trial.searcher.layout.centroids.centre.size:
         close = dataclasses.replace(least.parameters, threshold=best.parameters.threshold)
         family = partial(_by_centroids, close, trial.searcher.layout.bias.shape[1])
@@ -230,7 +235,7 @@ def _try_factors(
     """Return what each number of candidates can do, from the most on. Fewer than enough fail."""
     found: list[_Found] = []
     for factor in factors:
-        family = partial(_by_threshold, factor * trial.k, score)
+        family = partial(_by_threshold, trial.least, factor * trial.k, score)
         found.append(_find_cheapest(trial, factor, family, recall, start))
         if not found[-1].reached:
             break
@@ -335,10 +340,13 @@ def _count_strange(
     )
 
 
-def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> SearchParameters:
+def _let_items_find_themselves(
+    trial: Trial, parameters: SearchParameters, recall: float
+) -> SearchParameters:
     """Lower the thresholds until nearly all items find themselves, if that can be reached.
 
-    Or until it would cost less to compare all items.
+    Or until it would cost less to compare all items. Where the true neighbours are lost among more
+    entries, there are more candidates, too.
     """
     layout = trial.searcher.layout
     items = len(layout.vectors)
@@ -347,20 +355,30 @@ def _let_items_find_themselves(trial: Trial, parameters: SearchParameters) -> Se
         first = wider.points[0]
         if first.threshold == 0.0 and (first.candidates or items) >= items:
             return parameters.at(trial.k)
-        lower = first.threshold / 2 if first.threshold > _LEAST else 0.0
+        lower = first.threshold * trial.least**_STEP if first.threshold > trial.least else 0.0
         points = [_widen(point, lower, wider.score) for point in wider.points]
         wider = dataclasses.replace(wider, points=_make_monotone(points))
         seen = trial.measure(dataclasses.replace(wider.at(trial.k), points=()))
+        if wider.score == "codes" and seen.safe_recall < recall:
+            points = [_double_candidates(point, len(layout.items)) for point in wider.points]
+            wider = dataclasses.replace(wider, points=tuple(points))
         if _is_exact_better(layout, seen.work):
             break
     return wider.at(trial.k)
 
 
+def _double_candidates(point: OperatingPoint, items: int) -> OperatingPoint:
+    """Return the point with more candidates, as many as codes can choose. Or with all found."""
+    if point.candidates is None or 2 * point.candidates <= min(items, MOST_CANDIDATES):
+        return point._replace(candidates=point.candidates and 2 * point.candidates)
+    return point._replace(candidates=None)
+
+
 def _widen(point: OperatingPoint, threshold: float, score: str) -> OperatingPoint:
     """Return the point with a lower threshold, unless it has one.
 
-    Candidates chosen by score are doubled: the right ones are lost among more entries. Codes tell
-    them apart.
+    Candidates chosen by score are doubled: the right ones are lost among more entries. Codes mostly
+    tell them apart.
     """
     if threshold > 0.0 and point.threshold <= threshold:
         return point
@@ -556,8 +574,14 @@ class Trial:
         self.nearest = near[:, 0]
         if metric == "ip":  # so that it holds for queries of any length
             self.nearest = self.nearest / np.maximum(np.linalg.norm(self.queries, axis=1), 1e-30)
+        self.least = self._find_least()
         self.measure = cache(self._measure)
         self.self_hits = cache(self._count_self_hits)
+
+    def _find_least(self) -> float:
+        """Return the least threshold to try. For sharp routers it is tiny: it finds half of all."""
+        some = next(self.route(), np.zeros(1, dtype=np.float32))
+        return float(np.clip(np.exp(np.median(some.astype(np.float64))), 1e-300, _LEAST))
 
     def route(self) -> Iterator[NDArray[np.float32]]:
         """Yield the log-probabilities (n, R, B) of a few queries at a time."""
