@@ -199,6 +199,37 @@ def _factors(rng: np.random.Generator, dim: int) -> Draw:
     return draw
 
 
+def _places(rng: np.random.Generator) -> Draw:
+    """Towns of very different sizes and widths in a large country, and lonely farms."""
+    towns = 400
+    middles, widths = 30 * rng.normal(size=(towns, 2)), 0.2 * np.exp(rng.normal(size=towns))
+    share = rng.pareto(1.0, size=towns) + 0.05
+    share /= share.sum()
+
+    def draw(rng: np.random.Generator, rows: int) -> NDArray:
+        town = rng.choice(towns, rows, p=share)
+        out = widths[town] * rng.standard_gamma(0.7, size=rows)
+        places = middles[town] + out[:, None] * rng.normal(size=(rows, 2))
+        farms = rng.random(rows) < 0.15
+        places[farms] = rng.uniform(-90, 90, size=(int(farms.sum()), 2))
+        return places
+
+    return draw
+
+
+def _patches(rng: np.random.Generator, dim: int) -> Draw:
+    """Pieces of pictures: a colour, and a texture whose contrast has a heavy tail."""
+    axes = np.linalg.qr(rng.normal(size=(dim, dim)))[0] / np.arange(1, dim + 1)[:, None]
+
+    def draw(rng: np.random.Generator, rows: int) -> NDArray:
+        colours = 200 * rng.beta(0.7, 0.9, size=(rows, 1)) + 8 * rng.normal(size=(rows, 3))
+        contrasts = 10 * np.exp(1.4 * rng.normal(size=(rows, 1)))
+        textures = contrasts * (rng.normal(size=(rows, dim)) @ axes)
+        return np.clip(np.rint(np.repeat(colours, dim // 3, axis=1) + textures), 0, 255)
+
+    return draw
+
+
 # --- the shapes ----------------------------------------------------------------------------------
 
 _TIGHT = partial(_clusters, dim=32, centres=50, deviation=10, noise=0.1)
@@ -236,7 +267,10 @@ SHAPES: dict[str, tuple[str, Callable[[np.random.Generator], Draw]]] = {
     "binary": ("l2", partial(_binary, dim=64, patterns=100)),
     "binary by angle": ("cosine", partial(_binary, dim=200, patterns=100)),
     "counts": ("cosine", partial(_counts, dim=300, topics=40)),
+    "counts by distance": ("l2", partial(_counts, dim=100, topics=40)),
     "counts by product": ("ip", partial(_counts, dim=100, topics=20)),
+    "places": ("l2", _places),
+    "patches": ("l2", partial(_patches, dim=192)),
     "d = 1": ("l2", partial(_gaussian, dim=1)),
     "d = 2": ("l2", partial(_clusters, dim=2, centres=100, deviation=1, noise=(0.01, 0.3))),
     "d = 3, by angle": ("cosine", partial(_gaussian, dim=3)),

@@ -6,7 +6,9 @@ The mean distance from the query to the items of a bucket is a rougher guide, bu
     mean |q - x|^2 = |q - c|^2 + mean |x - c|^2,    with the centroid c of the bucket.
 
 For inner products it is the inner product with the centroid. The nearest items of a bucket are
-nearer than that, the more its items are spread. So the spread is kept, too.
+nearer than that, the more its items are spread. So the spread is kept, too. A single item far away
+would make all others seem spread, so such items are left out; but not for inner products, where
+they are the nearest ones.
 
 How far the items of a bucket are from each other tells whether a query is far from them. Items may
 be close together in one place and far apart in another, so no distance is far everywhere.
@@ -24,6 +26,7 @@ from irli.engine.vector_layout import Centroids
 
 _BLOCK = 1 << 16  # entries summed at a time
 _MATES = 256  # items of a bucket that are compared with each other, at most
+_OUTLIER = 9.0  # times the median squared distance from the mean of a bucket
 _COPY = 1e-6  # a distance, relative to the largest, below which items are copies
 
 
@@ -53,18 +56,12 @@ def find_centroids(
     l2 = metric == "l2"
     buckets, dim = len(offsets) - 1, vectors.shape[1]
     centre = _find_mean(vectors) if l2 else np.zeros(dim)
-    sums, squares = np.zeros((buckets, dim)), np.zeros(buckets)
     bucket = np.repeat(np.arange(buckets), np.diff(offsets))
     entries = items[offsets[0] : offsets[-1]]
-    for start in range(0, len(entries), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        block = vectors[entries[part]] - centre
-        first, place = np.unique(bucket[part], return_index=True)
-        sums[first] += np.add.reduceat(block, place, axis=0)
-        squares[first] += np.add.reduceat(np.einsum("ij,ij->i", block, block), place)
-        release_pages(vectors)
-    counts = np.maximum(np.diff(offsets), 1)
-    means, squares = sums / counts[:, None], squares / counts
+    means, squares = _average(vectors, centre, bucket, entries, buckets)
+    if metric != "ip":
+        usual = _find_usual(vectors, centre, bucket, entries, means)
+        means, squares = _average(vectors, centre, bucket[usual], entries[usual], buckets)
     bias = -squares / 2 if l2 else np.zeros(buckets)
     bias[np.diff(offsets) == 0] = -np.inf  # nothing in there
     variance = np.maximum(squares - np.square(means).sum(axis=1), 0) / dim
@@ -77,6 +74,48 @@ def find_centroids(
         base.astype(np.float32),
         reach.astype(np.float32),
     )
+
+
+def _average(
+    vectors: NDArray[np.float32],
+    centre: NDArray[np.float64],
+    bucket: NDArray[np.int64],
+    entries: NDArray[np.int32],
+    buckets: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean (B, d) of the entries of each bucket, and of their squared lengths (B,)."""
+    sums, squares = np.zeros((buckets, len(centre))), np.zeros(buckets)
+    for start in range(0, len(entries), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        block = vectors[entries[part]] - centre
+        first, place = np.unique(bucket[part], return_index=True)
+        sums[first] += np.add.reduceat(block, place, axis=0)
+        squares[first] += np.add.reduceat(np.einsum("ij,ij->i", block, block), place)
+        release_pages(vectors)
+    counts = np.maximum(np.bincount(bucket, minlength=buckets), 1)
+    return sums / counts[:, None], squares / counts
+
+
+def _find_usual(
+    vectors: NDArray[np.float32],
+    centre: NDArray[np.float64],
+    bucket: NDArray[np.int64],
+    entries: NDArray[np.int32],
+    means: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Return which entries are not much farther from the mean of their bucket than the others."""
+    far = np.empty(len(entries))
+    for start in range(0, len(entries), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        off = vectors[entries[part]] - centre - means[bucket[part]]
+        far[part] = np.einsum("ij,ij->i", off, off)
+        release_pages(vectors)
+    counts = np.bincount(bucket, minlength=len(means))
+    middle = np.cumsum(counts) - counts + counts // 2  # the upper median keeps half at least
+    median = np.zeros(len(means))
+    median[counts > 0] = far[np.lexsort((far, bucket))][middle[counts > 0]]
+    usual: NDArray[np.bool_] = far <= _OUTLIER * median[bucket]
+    return usual
 
 
 def _find_reach(
