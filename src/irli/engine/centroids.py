@@ -26,7 +26,7 @@ from irli.engine.vector_layout import Centroids
 
 _BLOCK = 1 << 16  # entries summed at a time
 _MATES = 256  # items of a bucket that are compared with each other, at most
-_OUTLIER = 9.0  # times the median squared distance from the mean of a bucket
+_OUTLIER = 100.0  # times the median squared distance from the mean of a bucket
 _COPY = 1e-6  # a distance, relative to the largest, below which items are copies
 
 
