@@ -75,9 +75,10 @@ def compare(options: Options) -> None:
             for seed in seeds
         ]
         rows += [_tabulate(name, list(runs), known, truth) for runs in zip(*by_seed, strict=True)]
-        report_table(Path(options.results) / "labels" / f"{name}.json", HEAD, rows)
+        first = [runs[0] for runs in by_seed]
+        peaks = {run["method"]: round(run["peak_mb"]) for run in (*others, *first)}
+        report_table(Path(options.results) / "labels" / f"{name}.json", HEAD, rows, peak_mb=peaks)
         if others:
-            first = [runs[0] for runs in by_seed]
             pairs = _compare_pairs(first, others, known, truth)
             report_table(Path(options.results) / "labels" / f"{name}-pairs.json", PAIRED, pairs)
 
