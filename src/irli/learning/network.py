@@ -147,13 +147,18 @@ class RouterNetwork(nn.Module):
 
     @torch.no_grad()
     def warm_start(
-        self, centroids: Tensor, inner_product: bool, pairs: Pairs, queries: Batch
+        self,
+        centroids: Tensor,
+        inner_product: bool,
+        pairs: Pairs,
+        queries: Batch,
+        soften: bool = True,
     ) -> None:
         """Start with centroid scores, and a ReLU part at zero.
 
         The linear part keeps the directions in which the centroids differ most. How sharp the
-        scores are, and how much less so far from the centroids, is what has the lowest loss on
-        `pairs`. Only for a network with one head.
+        scores are, and how much less so far from the centroids unless not to `soften` them, is what
+        has the lowest loss on `pairs`. Only for a network with one head.
         """
         if self.linear is None or isinstance(queries, Bag):
             return
@@ -169,14 +174,15 @@ class RouterNetwork(nn.Module):
         self.out.bias.zero_()
         if not inner_product:  # -|q - c|^2 / 2 = q c - |c|^2 / 2 + a constant of the query
             self.out.bias.copy_(-means.square().sum(dim=1) / 2)
-        factor, near = self._choose_temperature(inner_product, pairs, queries)
+        reaches = _REACHES if soften and not inner_product else _REACHES[:1]
+        factor, near = self._choose_temperature(reaches, pairs, queries)
         self.out.weight.mul_(factor)
         self.out.bias.mul_(factor)
         self.near.fill_(near)
         self.slope.fill_(2 / factor)
 
     def _choose_temperature(
-        self, inner_product: bool, pairs: Pairs, queries: Tensor
+        self, reaches: tuple[float, ...], pairs: Pairs, queries: Tensor
     ) -> tuple[float, float]:
         """Return the factor of the centroid scores, and `near`, that have the lowest loss."""
         some = pairs.row < _TRIED
@@ -185,7 +191,7 @@ class RouterNetwork(nn.Module):
         nearest = (queries - self.centre).div(self.scale).square().sum(dim=1, keepdim=True)
         nearest = (nearest - 2 * scores.amax(dim=1, keepdim=True)).clamp(min=0)
         best = torch.inf, 1.0, 0.0
-        for reach in _REACHES[: 1 if inner_product else None]:
+        for reach in reaches:
             softer = scores / (1 + nearest / reach)
             least = torch.inf
             for power in range(_SHARPEST + 1):

@@ -172,7 +172,10 @@ class Learner:
             rows = rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
             pairs, queries = self._make_batch(np.sort(rows))
             pairs = Pairs(*(part.cpu() for part in pairs))
-            self.network.warm_start(centroids, self.problem.metric == "ip", pairs, queries)
+            # Sample queries may be far from all centroids, and learn to be sure all the same.
+            soften = bool((self.problem.query_items >= 0).all())
+            product = self.problem.metric == "ip"
+            self.network.warm_start(centroids, product, pairs, queries, soften)
         self.network.to(self.device)
         if recipe.buckets_per_item > 1:
             first = partition.assignment[:, 0]
