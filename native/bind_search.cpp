@@ -99,7 +99,7 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   layout.fine = fields.get<float>("fine", {R, B, (F ? F : G) - layout.first});
   layout.step = fields.get<float>("step", {R, B});
   layout.centre = fields.get<float>("centre", {R, d});
-  layout.soften = fields.get<float>("soften", {R, 2});
+  layout.soften = fields.get<float>("soften", {R, 3});
   layout.offsets = fields.get<int64_t>("offsets", {R, B + 1});
   layout.entries = fields.get<int32_t>("items", {-1});
   hold(fields);

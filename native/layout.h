@@ -95,7 +95,7 @@ struct VectorLayout {
   const int32_t* zero;          // (R, B)
   const float* bias;            // (R, B)
   const float* centre;          // (R, d)
-  const float* soften;          // (R, 2): see `soften_logits`
+  const float* soften;          // (R, 3): see `soften_logits`
   const int64_t* depths;        // (stages)
   const int64_t* keeps;         // (stages)
   const int64_t* offsets;       // (R, B + 1)

@@ -82,12 +82,14 @@ inline void refine(const VectorLayout& layout, int64_t r, const float* features,
 
 // Make the logits of a query smaller the farther it is from all buckets: there, the routers are less
 // sure. The largest logit tells that distance, up to the distance from the centre of all items.
+// Beyond the farthest training queries nothing changes any more: even buckets for all would make a
+// search probe them all.
 inline void soften_logits(const VectorLayout& layout, int64_t r, const float* query, float* logits) {
-  const float *soften = layout.soften + 2 * r, *centre = layout.centre + r * layout.dim;
+  const float *soften = layout.soften + 3 * r, *centre = layout.centre + r * layout.dim;
   const float top = find_largest(logits, layout.buckets);
   const float far = soften[0] * squared_distance(query, centre, layout.dim) - soften[1] * top;
   if (!(far > 0)) return;
-  const float factor = 1 / (1 + far);
+  const float factor = 1 / (1 + (far < soften[2] ? far : soften[2]));
   for (int64_t b = 0; b < layout.buckets; ++b) logits[b] *= factor;
 }
 
@@ -127,7 +129,7 @@ inline void route_some(const VectorLayout& layout, const float* queries, int64_t
     for (int64_t i = 0; i < count; ++i) {
       float* logits = scratch.logits + (i * layout.repetitions + r) * buckets;
       if (layout.stages > 1) refine(layout, r, features + i * step, logits, scratch);
-      if (layout.soften[2 * r] > 0) soften_logits(layout, r, queries + i * layout.dim, logits);
+      if (layout.soften[3 * r] > 0) soften_logits(layout, r, queries + i * layout.dim, logits);
       log_softmax(logits, buckets);
     }
   }

@@ -110,7 +110,7 @@ def random_router(
     linear: int = 6,
     hidden: int = 10,
     rank: int | None = None,
-    soften: tuple[float, float] = (0.0, 0.0),
+    soften: tuple[float, float, float] = (0.0, 0.0, 0.0),
     seed: int = 0,
 ) -> Router:
     """Return a router of random weights; its logits have the given rank, at most."""

@@ -8,9 +8,10 @@ The paper's network has no linear part P. The warm-started router has one. Its P
 centroid scores. Its ReLU part starts at zero and learns a correction. It also *softens* the logits
 z = features W + w of a query that is far from all centroids, and so less sure:
 
-    z / (1 + max(0, s |q - centre|^2 - t max z))
+    z / (1 + min(most, max(0, s |q - centre|^2 - t max z)))
 
-Where z are centroid scores, the maximum is the squared distance to the nearest centroid.
+Where z are centroid scores, the maximum is the squared distance to the nearest centroid. It counts
+only up to that of the farthest training queries.
 
 With thousands of buckets, W takes nearly all of the time. An *int8* router keeps W in 8 bits: a
 quarter of the memory to read, and one instruction for 64 products. A *cascade* multiplies less,
@@ -51,7 +52,7 @@ class Router(NamedTuple):
     zero: NDArray[np.int32]  # (B,): the sums for features of bytes 64, which stand for zero
     bias: NDArray[np.float32]  # (B,)
     centre: NDArray[np.float32]  # (d,): of all items
-    soften: NDArray[np.float32]  # (2,): s and t, or zeros if logits are not softened
+    soften: NDArray[np.float32]  # (3,): s, t and most, or zeros if logits are not softened
     depths: NDArray[np.int64]  # (stages,): features used after each stage, from D to F
     keeps: NDArray[np.int64]  # (stages,): buckets scored in each stage, from B down
 
@@ -97,12 +98,12 @@ class Router(NamedTuple):
 
     def _soften(self, queries: Any, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (n, B), smaller for queries that are far from all buckets."""
-        by_length, by_logit = self.soften
+        by_length, by_logit, most = self.soften
         if by_length == 0:
             return logits
         length = np.square(queries - self.centre).sum(axis=1, keepdims=True)
         far = by_length * length - by_logit * logits.max(axis=1, keepdims=True)
-        softened: NDArray[np.float32] = logits / (1 + np.maximum(far, 0))
+        softened: NDArray[np.float32] = logits / (1 + np.clip(far, 0, most))
         return softened
 
     def to_int8(self, sample: NDArray[np.float32]) -> Router:
@@ -177,7 +178,7 @@ def make_router(
     out: NDArray[np.float32],
     bias: NDArray[np.float32],
     centre: NDArray[np.float32] | None = None,
-    soften: tuple[float, float] = (0.0, 0.0),
+    soften: tuple[float, float, float] = (0.0, 0.0, 0.0),
 ) -> Router:
     """Return a router that scores every bucket with all features.
 
@@ -286,7 +287,7 @@ def complete(tensors: dict[str, NDArray[Any]], dim: int) -> dict[str, NDArray[An
     step = tensors["step"]
     if step.shape == (repetitions, 1):
         step = np.repeat(step, buckets, axis=1)
-    none = np.zeros((repetitions, dim), np.float32), np.zeros((repetitions, 2), np.float32)
+    none = np.zeros((repetitions, dim), np.float32), np.zeros((repetitions, 3), np.float32)
     return {**dict(zip(("centre", "soften"), none, strict=True)), **tensors, "step": step}
 
 

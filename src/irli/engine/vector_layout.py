@@ -97,7 +97,7 @@ class VectorLayout(NamedTuple):
     zero: NDArray[np.int32]  # (R, B), or (R, 0)
     bias: NDArray[np.float32]  # (R, B)
     centre: NDArray[np.float32]  # (R, d)
-    soften: NDArray[np.float32]  # (R, 2)
+    soften: NDArray[np.float32]  # (R, 3)
     depths: NDArray[np.int64]  # (stages,)
     keeps: NDArray[np.int64]  # (stages,)
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
@@ -151,7 +151,7 @@ def _check_routers(layout: VectorLayout, dim: int) -> None:
     check_array("project", layout.project, np.float32, repetitions, dim, width)
     check_array("step", layout.step, np.float32, repetitions, buckets)
     check_array("centre", layout.centre, np.float32, repetitions, dim)
-    check_array("soften", layout.soften, np.float32, repetitions, 2)
+    check_array("soften", layout.soften, np.float32, repetitions, 3)
     if type(layout.linear) is not int or not 0 <= layout.linear <= width:
         raise damage_error("field 'linear'", f"be in [0, {width}]", repr(layout.linear))
     features = 0

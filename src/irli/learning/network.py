@@ -19,6 +19,7 @@ _REACHES = (torch.inf, *(4.0**-power for power in range(12)))  # that are tried,
 # Up to 2^24: where items are dense in some places, buckets are tiny beside the whole of the data.
 _SHARPEST = 24  # the highest power of two that is tried as a factor of the centroid scores
 _TRIED = 1024  # queries that choose them
+_USUAL = 0.99  # of them are nearer to a centroid than what counts as the farthest
 
 
 class Pairs(NamedTuple):
@@ -64,6 +65,7 @@ class RouterNetwork(nn.Module):
     centre: Tensor
     scale: Tensor
     near: Tensor
+    most: Tensor
     slope: Tensor
 
     def __init__(
@@ -83,9 +85,10 @@ class RouterNetwork(nn.Module):
         self.gain = 1.0  # of the inputs of the ReLU part
         self.register_buffer("centre", torch.zeros(dim if not sparse else 0))
         self.register_buffer("scale", torch.ones(()))
-        # The distance to the nearest centroid counts by `near`. `slope` turns a logit into a
-        # distance. Both are 0 if all queries have the same temperature.
+        # The squared distance to the nearest centroid counts by `near`, up to `most`. `slope` turns
+        # a logit into a distance. All are 0 if all queries have the same temperature.
         self.register_buffer("near", torch.zeros(()))
+        self.register_buffer("most", torch.zeros(()))
         self.register_buffer("slope", torch.zeros(()))
 
     def forward(self, queries: Batch) -> Tensor:
@@ -106,7 +109,7 @@ class RouterNetwork(nn.Module):
         length = ((queries - self.centre) / self.scale).square().sum(dim=1)
         length = length.reshape(-1, *[1] * (logits.dim() - 1))
         distance = length - self.slope * logits.amax(dim=-1, keepdim=True)
-        return logits / (1 + self.near * distance.clamp(min=0))
+        return logits / (1 + self.near * distance.clamp(min=0).minimum(self.most))
 
     def _compute_features(self, queries: Batch) -> Tensor:
         if isinstance(queries, Bag):
@@ -175,21 +178,24 @@ class RouterNetwork(nn.Module):
         if not inner_product:  # -|q - c|^2 / 2 = q c - |c|^2 / 2 + a constant of the query
             self.out.bias.copy_(-means.square().sum(dim=1) / 2)
         reaches = _REACHES if soften and not inner_product else _REACHES[:1]
-        factor, near = self._choose_temperature(reaches, pairs, queries)
+        factor, near, most = self._choose_temperature(reaches, pairs, queries)
         self.out.weight.mul_(factor)
         self.out.bias.mul_(factor)
         self.near.fill_(near)
+        self.most.fill_(most)
         self.slope.fill_(2 / factor)
 
     def _choose_temperature(
         self, reaches: tuple[float, ...], pairs: Pairs, queries: Tensor
-    ) -> tuple[float, float]:
-        """Return the factor of the centroid scores, and `near`, that have the lowest loss."""
+    ) -> tuple[float, float, float]:
+        """Return the factor of the centroid scores and `near` of the lowest loss, and `most`."""
         some = pairs.row < _TRIED
         pairs, queries = Pairs(*(part[some] for part in pairs)), queries[:_TRIED]
         scores = self(queries)[:, 0]
         nearest = (queries - self.centre).div(self.scale).square().sum(dim=1, keepdim=True)
         nearest = (nearest - 2 * scores.amax(dim=1, keepdim=True)).clamp(min=0)
+        most = float(nearest.quantile(_USUAL))
+        nearest = nearest.clamp(max=most)
         best = torch.inf, 1.0, 0.0
         for reach in reaches:
             softer = scores / (1 + nearest / reach)
@@ -200,7 +206,7 @@ class RouterNetwork(nn.Module):
                     break
                 least = loss
                 best = min(best, (loss, 2.0**power, 1 / reach))
-        return best[1:]
+        return best[1], best[2], most
 
     @torch.no_grad()
     def load_routers(self, routers: list[Router]) -> None:
@@ -235,7 +241,7 @@ class RouterNetwork(nn.Module):
         out = self.out.weight.reshape(self.heads, self.buckets, -1)
         bias = self.out.bias.reshape(self.heads, self.buckets)
         near, slope = float(self.near), float(self.slope)
-        soften = near / float(self.scale) ** 2, near * slope
+        soften = near / float(self.scale) ** 2, near * slope, near * float(self.most)
         centre = _to_array(self.centre) if near else None
         return [
             make_router(
