@@ -48,7 +48,6 @@ _FEWER = 3  # of these multiples are tried for other k
 _STRANGE = 3.7  # times the work of the others for a strange query; fuller buckets may take more
 _PICKED = 2.5  # times as many candidates as the others that codes choose for it
 _PICKED_SHARE = 1 / 3  # of its work, for candidates, if the others are compared with all found
-_TOLD = 2  # times as many entries as candidates, from which on codes have told items apart
 _COPIES = 32  # of an item that are left out
 _USUAL = 0.99  # of the others, a strange query is farther from its best bucket, or less sure, than
 _ROUTED = 64  # queries routed at a time
@@ -88,7 +87,7 @@ def tune(
     length = _find_usual_length(held.queries) if metric == "ip" else None
     trials = _make_trials(searcher, held, metric, [k, *sorted(others)], length)
     trial = trials[0]
-    best, codes_tell = _choose_family(trial, recall)
+    best = _choose_family(trial, recall)
     if _is_exact_better(searcher.layout, best.point.work):
         return _compare_all(searcher.layout, recall, k, best.point.work)
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
@@ -97,7 +96,7 @@ def tune(
     work = trial.measure(dataclasses.replace(parameters.at(k), points=())).work
     if _is_exact_better(searcher.layout, work):
         return _compare_all(searcher.layout, recall, k, work)
-    parameters = _allow_strange(trials, parameters, codes_tell)
+    parameters = _allow_strange(trials, parameters)
     parameters = _find_unsure(trial, dataclasses.replace(parameters, far=_find_far(trial)))
     seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
     self_hits = trial.self_hits(parameters)
@@ -191,21 +190,12 @@ def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchPa
     return dataclasses.replace(near, centroids=round(buckets**dial))
 
 
-def _choose_family(trial: Trial, recall: float) -> tuple[_Found, bool]:
-    """Return the parameters of least work: the best items by codes or by score, or all found.
-
-    Also whether codes tell the nearest items from others: they fail where a few items far away
-    have taken up all codewords.
-    """
+def _choose_family(trial: Trial, recall: float) -> _Found:
+    """Return the parameters of least work: the best items by codes or by score, or all found."""
     score, factors = _list_factors(trial.searcher)
     found = _try_factors(trial, score, factors, 0.0, recall)
     start = found[0].dial if found and found[0].reached else 0.0
-    codes_tell = score == "codes" and any(
-        each.reached
-        and _TOLD * (each.point.candidates or 0) <= trial.measure(each.parameters).scanned
-        for each in found
-    )
-    return _take_least([_compare_found(trial, recall, start), *found]), codes_tell
+    return _take_least([_compare_found(trial, recall, start), *found])
 
 
 def _find_point(trial: Trial, best: _Found, recall: float) -> OperatingPoint:
@@ -306,13 +296,11 @@ def _describe(
     return _Found(dial, factor, parameters, point, reached)
 
 
-def _allow_strange(
-    trials: list[Trial], parameters: SearchParameters, codes_tell: bool
-) -> SearchParameters:
+def _allow_strange(trials: list[Trial], parameters: SearchParameters) -> SearchParameters:
     """Set the work of each point, and what strange queries may do for a multiple of it.
 
     They are compared with all items if that is allowed. Else codes choose their candidates, if
-    codes tell items apart: they read more buckets for the same work.
+    there are codes: they read more buckets for the same work.
     """
     points = []
     for trial in sorted(trials, key=lambda each: each.k):
@@ -320,21 +308,21 @@ def _allow_strange(
         seen = trial.measure(dataclasses.replace(parameters.at(trial.k), points=()))
         point = point._replace(work=seen.work)
         coded = parameters.score == "codes" and point.candidates is not None
-        points.append(_count_strange(trial.searcher.layout, point, seen.probed, coded, codes_tell))
+        points.append(_count_strange(trial.searcher.layout, point, seen.probed, coded))
     return dataclasses.replace(parameters, points=tuple(points))
 
 
 def _count_strange(
-    layout: VectorLayout, point: OperatingPoint, probed: float, coded: bool, codes: bool
+    layout: VectorLayout, point: OperatingPoint, probed: float, coded: bool
 ) -> OperatingPoint:
     """Return the point with the buckets and candidates that a strange query may have.
 
     The others probe so many buckets, and their candidates are chosen by codes if they are `coded`.
-    Those of the strange ones are, if `codes` are good for that.
     """
     first = point.work
     if count_exact_work(layout, len(layout.vectors)) <= (_STRANGE - 1) * first:
         return point._replace(wide=layout.bias.size)
+    codes = layout.codes.blocks.size > 0
     nothing, load = count_work(layout, 0, 0, 0, codes), len(layout.items) / layout.bias.size
     left = _STRANGE * first - nothing - count_centroid_work(layout)
     picked = 0
