@@ -20,7 +20,7 @@ from irli import VectorIndex
 from irli.errors import IrliError
 from irli.vectors import tune as tuning
 from irli.vectors.held_out import hold_out
-from irli.vectors.parameters import SearchParameters
+from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.tune import Measured, Trial
 from irli.vectors.tune_result import TuneResult
 
@@ -451,3 +451,22 @@ def test_buckets_that_tell_enough_are_searched(monkeypatch: pytest.MonkeyPatch) 
     index = VectorIndex(recipe=irli.recipe("default", epochs=1, buckets=100)).fit(X)
     assert index.tuned is not None
     assert not index.tuned.parameters.exact
+
+
+def test_more_candidates_up_to_all_found() -> None:
+    point = OperatingPoint(
+        k=10,
+        threshold=0.1,
+        candidates=100,
+        centroids=0,
+        unsure=0.0,
+        wide=0,
+        spent=0,
+        picked=0,
+        work=1.0,
+    )
+    assert tuning._double_candidates(point, 10_000).candidates == 200
+    assert tuning._double_candidates(point, 150).candidates is None
+    many = point._replace(candidates=tuning.MOST_CANDIDATES)
+    assert tuning._double_candidates(many, 10**6).candidates is None
+    assert tuning._double_candidates(point._replace(candidates=None), 10**6).candidates is None
