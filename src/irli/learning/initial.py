@@ -41,7 +41,8 @@ def make_first_partition(
     if recipe.start == "one-per-item":
         return Partition(count, np.arange(count, dtype=np.int32)[:, None]), None
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    centroids = kmeans(items, recipe.buckets, generator)
+    # A warm router sends queries to the centroids, so these have to be where the items are.
+    centroids = kmeans(items, recipe.buckets, generator, even=recipe.router == "warm")
     return _assign_nearest(items, centroids, recipe), centroids
 
 

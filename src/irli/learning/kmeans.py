@@ -1,8 +1,8 @@
 """k-means centroids for the first partition, in one level or in two for many buckets.
 
 Where items are dense in some places, plain k-means gives these places too few centroids: a bucket
-has a bound, and the items beyond it would have to go far away. So clusters that are too large are
-split, and the smallest are dissolved in return.
+has a bound, and the items beyond it would have to go far away. So clusters that are too large can
+be split, and the smallest are dissolved in return.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ _ROUNDS = 5  # of splitting clusters, at most; most is gained by the first three
 _MANY, _FEW = 1.3, 0.6  # times the mean size: larger clusters are split, smaller ones dissolved
 
 
-def kmeans(rows: NDArray[np.float32], count: int, generator: torch.Generator) -> Tensor:
+def kmeans(
+    rows: NDArray[np.float32], count: int, generator: torch.Generator, even: bool = False
+) -> Tensor:
     """Return the centroids (count, d) of `rows` (n, d). There must be at least `count` rows.
+
+    With `even`, there are as many centroids in dense places as these have rows.
 
     Examples
     --------
@@ -39,7 +43,8 @@ def kmeans(rows: NDArray[np.float32], count: int, generator: torch.Generator) ->
         chosen = torch.randperm(len(rows), generator=generator)[:limit].numpy()
     vectors = torch.from_numpy(np.asarray(rows[chosen]))
     run = _run_lloyd if count <= _ONE_LEVEL else _run_two_levels
-    return _even_out(vectors, run(vectors, count, generator), generator)
+    centroids = run(vectors, count, generator)
+    return _even_out(vectors, centroids, generator) if even else centroids
 
 
 def nearest_centroids(vectors: Tensor, centroids: Tensor, count: int) -> tuple[Tensor, Tensor]:
