@@ -31,7 +31,7 @@ DEFAULT = {
     "training_points": 0,
     "query_share": 0.4,
     "mixed_queries": 20_000,
-    "noise": 0.08,
+    "noise": 0.12,
     "affinity": "both",
     "probe_cut": 0.005,
     "normalize_affinity": False,

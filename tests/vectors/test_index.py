@@ -134,7 +134,7 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
     assert [text.split(":")[0] for text in rounds] == [
         f"repetition {number}, epoch {epoch}" for number in (1, 2) for epoch in (1, 2)
     ]
-    assert said[-4].startswith("routers scan ")
+    assert said[-4].startswith("routers: ")
     assert said[-3].startswith("mended: ")
     assert said[-2].startswith("assembled: ")
     assert said[-1].startswith("tuned: SearchParameters(")

@@ -69,7 +69,8 @@ class Recipe:
         Training queries made between given ones, where no relevance is given.
     noise : float
         How far training queries are moved at random, relative to the distance to their nearest
-        relevant item; relative to their length with inner products.
+        relevant item, or to two thirds of their length if that is less. With inner products always
+        the latter.
     affinity : {"item", "queries", "both"}
         "item": Definition 2, f(item). "queries": Definition 1, the sum of f over the queries to
         which the item is relevant. "both": a mix of them.

@@ -41,6 +41,7 @@ from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
 from irli.learning.sizes import (
     KMEANS_ITERATIONS,
+    KMEANS_ROUNDS,
     KMEANS_SAMPLE,
     bucket_dtype,
     count_drawn,
@@ -145,13 +146,14 @@ def count_learn_work(items: int, recipe: Recipe) -> list[float]:
     """Return the work of `learn` for one repetition.
 
     That is: queries drawn in training, buckets scored for them, items assigned to buckets, buckets
-    scored for them, and pairs compared by k-means.
+    scored for them, and pairs compared by k-means, at most.
     """
     drawn = count_drawn(min(items, recipe.training_points), recipe)
     rounds = recipe.buckets_per_item - 1 + count_repartitions(recipe)
     start = 0
     if recipe.start == "kmeans":
-        start = min(items, KMEANS_SAMPLE * recipe.buckets) * KMEANS_ITERATIONS
+        passes = KMEANS_ITERATIONS + (2 * KMEANS_ROUNDS if recipe.router == "warm" else 0)
+        start = min(items, KMEANS_SAMPLE * recipe.buckets) * passes
     return [
         recipe.epochs * drawn,
         recipe.epochs * drawn * recipe.buckets,

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.arrays import check_array
 from irli.engine.int8 import ZERO, balance, tile, untile
 from irli.engine.vector_layout import PANEL, count_multiplications
 from irli.errors import FormatError
@@ -283,7 +284,8 @@ def complete(tensors: dict[str, NDArray[Any]], dim: int) -> dict[str, NDArray[An
     They had one step for all buckets, and did not soften their logits.
     """
     check_names({"centre": None, "soften": None, **tensors})
-    repetitions, buckets = len(tensors["bias"]), tensors["bias"].shape[-1]
+    repetitions, buckets = check_array("bias", tensors["bias"], np.float32, None, None, filled=True)
+    check_array("project", tensors["project"], np.float32, repetitions, dim, None, filled=True)
     step = tensors["step"]
     if step.shape == (repetitions, 1):
         step = np.repeat(step, buckets, axis=1)

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from irli.engine.top_k import SCORES
-from irli.learning.sizes import KMEANS_ITERATIONS, KMEANS_SAMPLE
+from irli.learning.sizes import KMEANS_ITERATIONS, KMEANS_ROUNDS, KMEANS_SAMPLE
 from irli.learning.torch_topk import top_k
 
 _POLISH = 5  # iterations over all centroids after two levels, which regain most of the loss
 _ONE_LEVEL = 4096  # with more centroids, two levels take far less time and lose little
-_ROUNDS = 5  # of splitting clusters, at most; most is gained by the first three
 _MANY, _FEW = 1.3, 0.6  # times the mean size: larger clusters are split, smaller ones dissolved
 
 
@@ -93,7 +92,7 @@ def _run_two_levels(vectors: Tensor, count: int, generator: torch.Generator) -> 
 def _even_out(vectors: Tensor, centroids: Tensor, generator: torch.Generator) -> Tensor:
     """Split the largest clusters. The centroids for that are those of the smallest ones."""
     mean = len(vectors) / len(centroids)
-    for _ in range(_ROUNDS):
+    for _ in range(KMEANS_ROUNDS):
         owner = _find_owners(vectors, centroids)
         size = torch.bincount(owner, minlength=len(centroids))
         order = torch.argsort(size, stable=True)

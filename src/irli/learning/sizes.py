@@ -10,6 +10,7 @@ import numpy as np
 from irli.base.recipe import Recipe
 
 KMEANS_ITERATIONS = 10
+KMEANS_ROUNDS = 5  # of splitting large clusters, at most; most is gained by the first three
 KMEANS_SAMPLE = 64  # vectors for each centroid that k-means is run on
 
 _SMALL = 32_768  # up to this many training queries an epoch draws all, and half of more

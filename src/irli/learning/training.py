@@ -32,6 +32,7 @@ _WARM_UP = 0.05  # share of the steps in which the learning rate rises
 _LAST_RATE = 0.05  # the final learning rate, relative to the largest
 _SPARSE_RATE = 25.0  # the most by which the learning rate of rare features is raised
 _USUAL_FEATURE = 27  # the rate is not raised for features that at least one in 27 rows has
+_LONGEST_GAP = 2 / 3  # of the length of a query
 _SHARP = 64.0  # factor of the centroid scores from which on the projection learns more slowly
 _ORDER = 0x0D  # random stream of the order in which items choose a bucket
 _SAMPLE = 4096  # queries that choose the temperature
@@ -364,16 +365,19 @@ class Learner:
 def measure_gaps(problem: Problem) -> NDArray[np.float32]:
     """Return the distance (n,) from each training query to its first relevant item, the nearest.
 
-    Inner products do not depend on such distances. There it is the length of the query.
+    Relevant items may be anywhere, so two thirds of the length of the query are the most. That is
+    the gap for inner products, too, which do not depend on distances.
     """
     queries, items = np.asarray(problem.queries), problem.items
     gaps = np.zeros(len(queries), dtype=np.float32)
     step = 8192
     for start in range(0, len(queries), step):
         block = queries[start : start + step]
+        gap = _LONGEST_GAP * np.linalg.norm(block, axis=1)
         if problem.metric != "ip":
-            block = block - items[problem.indices[problem.indptr[start : start + len(block)]]]
-        gaps[start : start + step] = np.linalg.norm(block, axis=1)
+            nearest = items[problem.indices[problem.indptr[start : start + len(block)]]]
+            gap = np.minimum(gap, np.linalg.norm(block - nearest, axis=1))
+        gaps[start : start + step] = gap
     return gaps
 
 

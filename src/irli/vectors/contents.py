@@ -160,6 +160,7 @@ def _unpack_layout(
     arrays: dict[str, NDArray[Any]], tensors: dict[str, NDArray[Any]], meta: Any
 ) -> VectorLayout:
     vectors = arrays["vectors"]
+    check_array("vectors", vectors, np.float32, None, None, filled=True)
     int8 = no_int8_vectors(vectors.shape[-1])
     if "int8_bytes" in arrays:
         int8 = Int8Vectors(**{name: arrays[f"int8_{name}"] for name in Int8Vectors._fields})

@@ -34,8 +34,8 @@ def choose_form(
     held: HeldOut,
 ) -> list[Router]:
     """Return the routers in the form of the recipe, or as they are if rounding costs too much."""
-    if recipe.scoring == "full":
-        return routers
+    if recipe.scoring == "full" or routers[0].bytes.size or routers[0].rotation.size:
+        return routers  # they have the form already
     layout = make_layout(routers)
     sample = _take_sample(layout.vectors, held)
     if recipe.scoring == "cascade":
@@ -47,7 +47,7 @@ def choose_form(
         return count_scanned(searcher, held, find_threshold(searcher, homes, held, truth, _RECALL))
 
     before, after = scan(Searcher(layout)), scan(Searcher(make_layout(rounded)))
-    log.info("routers scan %.0f entries for recall %.2f, %.0f in 8 bits", before, _RECALL, after)
+    log.info("routers: %.0f entries for recall %.2f, %.0f in 8 bits", before, _RECALL, after)
     return rounded if after <= _DEARER * before else routers
 
 
