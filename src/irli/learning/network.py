@@ -19,7 +19,6 @@ _REACHES = (torch.inf, *(4.0**-power for power in range(12)))  # that are tried,
 # Up to 2^24: where items are dense in some places, buckets are tiny beside the whole of the data.
 _SHARPEST = 24  # the highest power of two that is tried as a factor of the centroid scores
 _TRIED = 1024  # queries that choose them
-_USUAL = 0.99  # of them are nearer to a centroid than what counts as the farthest
 
 
 class Pairs(NamedTuple):
@@ -194,8 +193,7 @@ class RouterNetwork(nn.Module):
         scores = self(queries)[:, 0]
         nearest = (queries - self.centre).div(self.scale).square().sum(dim=1, keepdim=True)
         nearest = (nearest - 2 * scores.amax(dim=1, keepdim=True)).clamp(min=0)
-        most = float(nearest.quantile(_USUAL))
-        nearest = nearest.clamp(max=most)
+        most = float(nearest.max())
         best = torch.inf, 1.0, 0.0
         for reach in reaches:
             softer = scores / (1 + nearest / reach)
