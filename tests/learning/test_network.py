@@ -144,6 +144,23 @@ def test_the_warm_start_takes_the_temperature_that_explains_most(
         torch.testing.assert_close(torch.log_softmax(logits, dim=1), right, rtol=1e-3, atol=1e-3)
 
 
+def test_all_queries_choose_the_temperature() -> None:
+    """The first ones are easy and call for a high temperature; the others would be lost with it."""
+    rng = np.random.default_rng(0)
+    centroids = rng.normal(size=(20, 4)).astype(np.float32)
+    owner = np.arange(3000) % 20
+    blur = np.where(np.arange(3000) < 1500, 0.01, 1.0)[:, None]
+    batch = torch.from_numpy((centroids[owner] + blur * rng.normal(size=(3000, 4))).astype("f4"))
+    network = RouterNetwork(4, 4, 3, 20)
+    network.standardize(batch.numpy())
+    pairs = Pairs(torch.arange(3000), torch.from_numpy(owner)[:, None], torch.ones(3000))
+    network.warm_start(torch.from_numpy(centroids), False, pairs, batch, soften=False)
+    with torch.no_grad():
+        logits = network(batch)[:, 0]
+    best = min(float(softmax_loss(2.0**power * logits, pairs)) for power in range(-12, 3))
+    assert float(softmax_loss(logits, pairs)) == pytest.approx(best)
+
+
 def test_queries_far_from_all_centroids_are_less_sure() -> None:
     """Half of the centroids are 30 times as far apart: no one temperature suits both."""
     rng = np.random.default_rng(0)

@@ -18,7 +18,6 @@ _BLOCK = 65_536  # rows added up at a time
 _REACHES = (torch.inf, *(4.0**-power for power in range(12)))  # that are tried, squared
 # Up to 2^24: where items are dense in some places, buckets are tiny beside the whole of the data.
 _SHARPEST = 24  # the highest power of two that is tried as a factor of the centroid scores
-_TRIED = 1024  # queries that choose them
 
 
 class Pairs(NamedTuple):
@@ -188,8 +187,6 @@ class RouterNetwork(nn.Module):
         self, reaches: tuple[float, ...], pairs: Pairs, queries: Tensor
     ) -> tuple[float, float, float]:
         """Return the factor of the centroid scores and `near` of the lowest loss, and `most`."""
-        some = pairs.row < _TRIED
-        pairs, queries = Pairs(*(part[some] for part in pairs)), queries[:_TRIED]
         scores = self(queries)[:, 0]
         nearest = (queries - self.centre).div(self.scale).square().sum(dim=1, keepdim=True)
         nearest = (nearest - 2 * scores.amax(dim=1, keepdim=True)).clamp(min=0)

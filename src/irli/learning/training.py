@@ -35,7 +35,7 @@ _USUAL_FEATURE = 27  # the rate is not raised for features that at least one in 
 _LONGEST_GAP = 2 / 3  # of the length of a query
 _SHARP = 64.0  # factor of the centroid scores from which on the projection learns more slowly
 _ORDER = 0x0D  # random stream of the order in which items choose a bucket
-_SAMPLE = 4096  # queries that choose the temperature
+_SAMPLE = 1024  # queries that choose the temperature
 
 
 def learn_repetitions(
