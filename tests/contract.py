@@ -244,6 +244,9 @@ class VectorContract(VectorSmoke):
             assert alone.ids.shape == alone.distances.shape == (7,)
             np.testing.assert_array_equal(alone.ids, batch.ids[i])
             np.testing.assert_array_equal(alone.distances, batch.distances[i])
+            row = case.index.search(query[None], k=7, **plan)
+            np.testing.assert_array_equal(row.ids, alone.ids[None])
+            np.testing.assert_array_equal(row.distances, alone.distances[None])
 
     @pytest.mark.parametrize(("count", "k"), [(0, 10), (1, 1), (7, 10), (8, 1), (9, 10), (37, 1)])
     def test_shapes_and_types(self, case: Case, count: int, k: int) -> None:

@@ -635,13 +635,11 @@ def test_enormous_queries_are_answered_by_their_angle_or_refused(metric: str) ->
     index = fit(X, metric=metric)
     for query in (np.full(DIM, 1e38), np.full(DIM, -3e38), np.eye(DIM)[0] * 3e38):
         if metric != "cosine":
-            for given in (query, query[None], query[None].astype(np.float32), query.tolist()):
+            short = query.astype(np.float32)
+            for given in (query, query[None], short, short[None], query.tolist()):
                 for ask in (index.search, index.explain):
                     with pytest.raises(InvalidParameter, match="'queries' parameter must hold"):
                         ask(given, k=3)
-            if metric == "l2":  # its distances are infinite
-                with pytest.raises(InvalidParameter, match="'queries' parameter must hold"):
-                    index.search(query.astype(np.float32), k=3)
             continue
         for plan in ({}, {"probes": 1}, {"probes": 2, "candidates": 5}, {"threshold": 0.1}):
             ids = index.search(query, k=3, **plan).ids

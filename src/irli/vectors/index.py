@@ -260,7 +260,7 @@ class VectorIndex(SavedIndex, Configured):
             return self._search_each(queries, k, filters, threads, parameters)
         allowed, form = self._ids.allowed(filter), ANSWER_FORM[self.metric]
         spread = searcher.is_slow_to_route and thread_count(threads) > 1
-        if type(queries) is np.ndarray and queries.ndim == 1 and not spread:
+        if type(queries) is np.ndarray and not spread and _is_one(queries):
             answer = self._search_one(queries, k, parameters, allowed)
             if answer is not None:
                 return answer
@@ -380,16 +380,18 @@ class VectorIndex(SavedIndex, Configured):
     def _search_one(
         self, query: NDArray[Any], k: int, parameters: SearchArguments, allowed: Allowed | None
     ) -> SearchResult | None:
-        """Search one query (d,) with little ado, or return None if it takes more."""
+        """Search one query (d,) or (1, d) with little ado, or return None if it takes more."""
         plan = self._make_plan(k, parameters, allowed)
         if plan.k != k:
             return None
-        form = ANSWER_FORM[self.metric]
-        found = self._fitted().search_one(query, plan, allowed, self._ids.values, form)
+        form, single = ANSWER_FORM[self.metric], query.ndim == 1
+        row = query if single else query[0]
+        found = self._fitted().search_one(row, plan, allowed, self._ids.values, form)
         # Else the query may be too long, or the answer too short.
-        if found is not None and math.isfinite(found[0][0]) and found[1][-1] >= 0:
-            return self._make_result(*found)
-        return None
+        if found is None or not math.isfinite(found[0][0]) or found[1][-1] < 0:
+            return None
+        distances, ids = found
+        return self._make_result(*(found if single else (distances[None], ids[None])))
 
     def _search_each(
         self,
@@ -651,6 +653,11 @@ def _check_scale(vectors: NDArray[np.float32], name: str, metric: str) -> NDArra
     if metric != "cosine":  # any vector can be scaled to unit length
         check_norms(vectors, name, least=_SHORTEST if name == "X" else 0.0)
     return vectors
+
+
+def _is_one(queries: NDArray[Any]) -> bool:
+    """Whether the array has the shape of one query: (d,) or (1, d)."""
+    return queries.ndim == 1 or (queries.ndim == 2 and len(queries) == 1)
 
 
 def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:
