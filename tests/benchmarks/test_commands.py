@@ -164,7 +164,7 @@ def test_filters(run: Runner, results: Path) -> None:
 def test_work(run: Runner) -> None:
     rows = read_rows(run("vectors", "work"))
     work = [cells for cells in rows if cells[0].startswith("wordnet test")]
-    assert len(work) == 6
+    assert len(work) == 8
     assert all(float(cells[2]) > 0 for cells in work)
 
 
