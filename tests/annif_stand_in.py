@@ -173,16 +173,18 @@ def uninstall() -> None:
 
 
 class Subjects:
-    """A vocabulary: the number of a subject is the place of its URI."""
+    """A vocabulary: the number of a subject is the place of its URI. It may have English labels."""
 
-    def __init__(self, uris: list[str]) -> None:
-        self.uris = uris
+    def __init__(self, uris: list[str], labels: Mapping[str, str] | None = None) -> None:
+        self.uris, self.labels = uris, labels or {}
 
     def __len__(self) -> int:
         return len(self.uris)
 
     def __getitem__(self, number: int) -> Any:
-        return SimpleNamespace(uri=self.uris[number])
+        uri = self.uris[number]
+        labels = {"en": self.labels[uri]} if uri in self.labels else None
+        return SimpleNamespace(uri=uri, labels=labels)
 
     def by_uri(self, uri: str, warnings: bool = True) -> int | None:
         return self.uris.index(uri) if uri in self.uris else None

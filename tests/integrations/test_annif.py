@@ -60,7 +60,9 @@ def annif() -> Iterator[Any]:
 
 def make(annif: Any, folder: Path, uris: list[str] = URIS, **config: str) -> Any:
     """Return a backend on a data folder."""
-    project = SimpleNamespace(datadir=str(folder), subjects=Subjects(uris), analyzer=Analyzer())
+    project = SimpleNamespace(
+        datadir=str(folder), subjects=Subjects(uris), analyzer=Analyzer(), vocab_lang="en"
+    )
     return annif.IrliBackend("irli", config_params=SHORT | config, project=project)
 
 
@@ -70,6 +72,22 @@ def model(annif: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     make(annif, folder).train(Corpus(*DOCUMENTS), jobs=1)
     return folder
+
+
+def test_labels_of_the_vocabulary_teach(annif: Any, tmp_path: Path) -> None:
+    """A word of no document of a subject, only of its label. Also from cached rows."""
+    backend = make(annif, tmp_path)
+    backend.project.subjects.labels = {URIS[3]: "spare", URIS[4]: "unheard of"}
+    elsewhere = [(text, numbers) for text, numbers in DOCUMENTS if "spare" not in text]
+    others = [(f"spare word{number}", [number]) for number in (0, 1)]
+    question = [SimpleNamespace(text="spare")]
+    backend.train(Corpus(*elsewhere, *others), jobs=1)
+    taught = backend.suggest(question).array.toarray()[0]
+    backend.train("cached", jobs=1)
+    np.testing.assert_array_equal(backend.suggest(question).array.toarray()[0], taught)
+    backend.project.subjects.labels = {}
+    backend.train("cached", jobs=1)
+    assert taught[3] > 2 * backend.suggest(question).array.toarray()[0][3]
 
 
 @pytest.fixture

@@ -1,19 +1,23 @@
-"""Vocabularies give the titles of labels, whatever they are written in."""
+"""Vocabularies give the titles of labels, whatever they are written in, and titles teach."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irli import IrliWarning, LabelIndex, load
-from irli.errors import FormatError, InvalidParameter
+from irli import IrliWarning, LabelIndex, load, recipe
+from irli.errors import DimensionMismatch, FormatError, InvalidParameter
+from irli.labels.problem import append_titles, make_label_problem
 from irli.labels.text import Names, extend_names
 from irli.labels.titles import read_titles
 
@@ -129,3 +133,80 @@ def test_an_index_keeps_titles(tmp_path: Path) -> None:
     assert [name for name, _ in again.predict_text(["my dog"], 1)[0]] == ["u:dog"]
     with pytest.warns(IrliWarning, match="None of the 2 labels has a title.*'u:cat'.*'dog'"):
         LabelIndex().fit_text(texts, labels, titles={"dog": "Dogs"}, threads=1)
+
+
+# --- what titles teach -----------------------------------------------------------------------
+
+
+def plant(labels: int, seed: int = 0) -> tuple[list[str], list[list[str]], dict[str, str]]:
+    """Return texts, their labels, and titles. The word of a title is only in texts of others."""
+    rng = np.random.default_rng(seed)
+    texts, lists = [], []
+    for label in range(labels):
+        for _ in range(4):
+            other = (label + int(rng.integers(1, labels))) % labels
+            texts.append(f"own{label} word{rng.integers(50)} title{other}")
+            lists.append([f"p{label}"])
+    return texts, lists, {f"p{label}": f"Title{label}" for label in range(labels)}
+
+
+def test_a_label_is_found_by_its_title() -> None:
+    texts, lists, titles = plant(labels=60)
+    asked = [f"title{label} own{label}" for label in range(60)]
+    asked += [f"title{label}" for label in range(60)]
+
+    def count_hits(index: LabelIndex) -> int:
+        found = index.predict_text(asked[60:], k=1)
+        return sum(row[0][0] == f"p{label}" for label, row in enumerate(found))
+
+    plain = LabelIndex(ranker=True).fit_text(texts, lists, threads=1)
+    taught = LabelIndex(ranker=True).fit_text(texts, lists, titles=titles, threads=1)
+    assert count_hits(plain) <= 6
+    assert count_hits(taught) >= 54
+    found = taught.predict_text(asked[:60], k=1)
+    assert [row[0][0] for row in found] == list(titles)
+    assert len(taught) == len(plain) == 60
+    assert taught.stats()["rows"] == plain.stats()["rows"] == len(texts)
+
+
+def test_titles_without_a_known_word_change_nothing() -> None:
+    texts, lists, titles = plant(labels=20)
+    strange = {name: f"Ünbekannt{name}" for name in titles}
+    plain = LabelIndex().fit_text(texts, lists, threads=1)
+    same = LabelIndex().fit_text(texts, lists, titles=strange, threads=1)
+    for one, other in zip(plain.predict_text(texts), same.predict_text(texts), strict=True):
+        assert one == other
+
+
+def test_new_labels_are_found_by_their_titles() -> None:
+    texts, lists, _ = plant(labels=60)
+    index = LabelIndex(ranker=True).fit_text(texts, lists, threads=1)
+    new = [("own1 own2", ["new"]), ("own3", ["newer"])]
+    index.partial_fit_text(new, titles={"new": "word7 title9", "p1": "title8"}, threads=1)
+    assert index.predict_text(["word7 title9"], k=1)[0][0][0] == "new"
+    assert index.names.titles == {"new": "word7 title9", "p1": "title8"}
+
+
+def test_titles_are_never_held_out() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.random((400, 12), dtype=np.float32)
+    labels = sp.csr_array(np.eye(10, dtype=np.float32)[rng.integers(10, size=400)])
+    titles = rng.random((10, 12), dtype=np.float32)
+    titles[4] = 0  # no title
+    more, carried = append_titles(rows, labels, titles)
+    assert more.shape == (409, 12)
+    np.testing.assert_array_equal(carried.indices[-9:], [0, 1, 2, 3, 5, 6, 7, 8, 9])
+    made = make_label_problem(more, carried, recipe("labels").resolve_for_labels(10), titles=9)
+    assert made.split.held.max() < 400
+    assert set(range(400, 409)) <= set(made.split.train.tolist())
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_rows_of_titles_fit_the_labels(kind: Callable[[Any], Any]) -> None:
+    X, Y = np.eye(4).repeat(3, axis=0), np.arange(4).repeat(3)[:, None]
+    index = LabelIndex().fit(kind(X), Y, titles=kind(np.eye(4)), threads=1)
+    assert index.predict(kind(np.eye(4)), k=1).labels.ravel().tolist() == [0, 1, 2, 3]
+    with pytest.raises(InvalidParameter, match="each of the 4 labels"):
+        LabelIndex().fit(kind(X), Y, titles=kind(np.eye(4)[:3]))
+    with pytest.raises(DimensionMismatch, match="must have 4 features"):
+        LabelIndex().fit(kind(X), Y, titles=kind(np.eye(4)[:, :3]))

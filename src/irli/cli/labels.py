@@ -111,7 +111,8 @@ def fit(
     ] = None,
     names: Annotated[Path | None, Option(help="File of label names, one per line.")] = None,
     titles: Annotated[
-        Path | None, Option(help="Vocabulary with titles of labels: .ttl, .nt, .tsv or .csv.")
+        Path | None,
+        Option(help="Vocabulary with titles of labels, to learn from, too: .ttl, .nt, .tsv, .csv."),
     ] = None,
     language: Annotated[str | None, Option(help="Language of the titles, such as en.")] = None,
     recipe: Annotated[str, Option(help="Recipe: labels or paper-labels.")] = "labels",

@@ -85,6 +85,7 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         chosen = self._make_recipe(params)
         if corpus == "cached":
             self.info("reusing the training rows of the previous run")
+            self.initialize_vectorizer()
             rows = self._load_rows()
         else:
             rows = self._make_rows(corpus, params)
@@ -93,7 +94,10 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         self.info(f"learning {len(rows.uris)} subjects from {count} documents, {dim} features")
         with self._report_errors():
             index = LabelIndex(chosen)
-            index.fit(rows.features, rows.labels, names=rows.uris, threads=jobs or None)
+            titles = self.vectorizer.transform(self._list_titles(rows.uris))
+            index.fit(
+                rows.features, rows.labels, names=rows.uris, titles=titles, threads=jobs or None
+            )
             index.save(self._path(self.MODEL_FILE))
         self._use(index)
 
@@ -159,6 +163,13 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
                 f"The '{name}' parameter must be a whole number. Got {params[name]!r} instead.",
                 backend_id=self.backend_id,
             ) from error
+
+    def _list_titles(self, uris: list[str]) -> list[str]:
+        """Return what the vocabulary calls each subject, in the project's language, or ""."""
+        subjects, language = self.project.subjects, self.project.vocab_lang
+        numbers = [subjects.by_uri(uri, warnings=False) for uri in uris]
+        known = [{} if each is None else subjects[each].labels or {} for each in numbers]
+        return [labels.get(language) or "" for labels in known]
 
     # --- training rows ---------------------------------------------------------------------------
 

@@ -38,14 +38,14 @@ from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.curve import bend
 from irli.labels.edit import read_labels, remove, rename
 from irli.labels.explain import Asked, RowExplanation, explain_rows
-from irli.labels.features import hash_features
+from irli.labels.features import as_sparse, hash_features
 from irli.labels.grow import add_to_partitions
 from irli.labels.metrics import precision
 from irli.labels.objective import OBJECTIVES
 from irli.labels.online import NewRows, learn_rows, recalibrate
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
-from irli.labels.problem import LabelProblem, make_label_problem
+from irli.labels.problem import LabelProblem, append_titles, make_label_problem
 from irli.labels.routing import choose_routing
 from irli.labels.text import (
     Names,
@@ -143,6 +143,7 @@ class LabelIndex(SavedIndex, Configured):
         Y: Any,
         *,
         names: Iterable[str] | None = None,
+        titles: Any = None,
         **options: Unpack[LearnArguments],
     ) -> LabelIndex:
         """Learn which labels the rows `X` carry.
@@ -158,6 +159,9 @@ class LabelIndex(SavedIndex, Configured):
             are not used.
         names : iterable of str, optional
             Names of the L labels.
+        titles : array_like or sparse array of shape (L, d), optional
+            The features of each label's title, made like those of `X`. A label is learned from its
+            title as from one more row. Rows of zeros teach nothing.
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
 
@@ -168,7 +172,7 @@ class LabelIndex(SavedIndex, Configured):
         >>> LabelIndex().fit(X, numbers).predict(X[::4], k=1).labels.ravel()
         array([0, 1, 2])
         """
-        self._learned = self._learn(X, Y, names, options)
+        self._learned = self._learn(X, Y, names, titles, options)
         return self
 
     @property
@@ -180,6 +184,7 @@ class LabelIndex(SavedIndex, Configured):
         X: Any,
         Y: Any,
         names: Iterable[str] | None,
+        titles: Any,
         options: LearnArguments,
         vectorizer: Vectorizer | None = None,
     ) -> _Learned:
@@ -194,7 +199,12 @@ class LabelIndex(SavedIndex, Configured):
         warn_of_one_label(labels)
 
         scaling = choose_routing(rows, labels, recipe, run)
-        made = make_label_problem(rows, labels, recipe, scaling=scaling)
+        count, carried = rows.shape[0], count_labels(labels)
+        if titles is not None:
+            rows, labels = append_titles(rows, labels, titles)
+        made = make_label_problem(
+            rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
+        )
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
             made,
@@ -206,6 +216,7 @@ class LabelIndex(SavedIndex, Configured):
             run.thread_count,
             run.progress,
         )
+        contents = dataclasses.replace(contents, rows=count, counts=carried)
         return _learned(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
     def fit_text(
@@ -230,7 +241,9 @@ class LabelIndex(SavedIndex, Configured):
             What to take as features: see its settings. The index fits a copy of it.
         titles : dict, optional
             What people read for labels whose names are URIs or codes, by name: see
-            `irli.labels.titles.read_titles`. `names.title` has them afterwards.
+            `irli.labels.titles.read_titles`. `names.title` has them afterwards. A label is learned
+            from its title, too, as from one more text: so they should be in the language of the
+            texts.
         **options
             As for `fit`.
 
@@ -243,7 +256,9 @@ class LabelIndex(SavedIndex, Configured):
         [['dog'], ['bird']]
         """
         made = vectorize_texts(texts, labels, vectorizer, titles)
-        self._learned = self._learn(made.rows, made.labels, made.names, options, made.vectorizer)
+        self._learned = self._learn(
+            made.rows, made.labels, made.names, made.titles, options, made.vectorizer
+        )
         return self
 
     def refit(
@@ -437,15 +452,16 @@ class LabelIndex(SavedIndex, Configured):
             return self.fit_text(texts, labels, titles=titles, threads=threads)
         vectorizer, known = self._get_text_model()
         made = vectorize_more(texts, labels, vectorizer, known, titles)
-        used = np.flatnonzero(np.diff(made.rows.indptr))
-        empty = made.rows.shape[0] - len(used)
+        empty = int((np.diff(made.rows.indptr) == 0).sum())
         if empty > _MANY_EMPTY * made.rows.shape[0]:
             warn(describe_empty(empty, made.rows.shape[0], "They teach nothing."))
+        rows, carried = append_titles(made.rows, made.labels, made.titles)
+        used = np.flatnonzero(np.diff(as_sparse(rows).indptr))
         if not len(used):
             return self
         index = copy.copy(self)
         new = list(made.names)[len(known) :]
-        index.partial_fit(made.rows[used], made.labels[used], names=new, threads=threads)
+        index.partial_fit(rows[used], carried[used], names=new, threads=threads)
         contents, predictor = index._fitted()
         # All or nothing: titles, too.
         self._learned = _Learned(dataclasses.replace(contents, names=made.names), predictor)

@@ -10,7 +10,7 @@ of the held-out rows are groups, and the others are drawn at random, with their 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
+from irli.base.sparse import as_rows
 from irli.base.types import Rows, Sparse
+from irli.errors import InvalidParameter
 from irli.labels.features import hash_features
 from irli.labels.profiles import average_profiles, embed_rows, normalize
 from irli.labels.scaling import GIVEN, Scaling
@@ -75,6 +77,7 @@ def make_label_problem(
     recipe: Recipe,
     trained: NDArray[np.uint64] | None = None,
     scaling: Scaling = GIVEN,
+    titles: int = 0,
 ) -> LabelProblem:
     """Turn rows and their labels into a problem to learn.
 
@@ -86,14 +89,19 @@ def make_label_problem(
         Keys of the rows that the routers have already seen. Other rows are held out.
     scaling : Scaling
         Of the rows that the routers see.
+    titles : int
+        So many of the last rows are titles of labels. They are never held out, since rows to come
+        are unlike them.
     """
     rng = np.random.default_rng([recipe.seed, 0x1D])
     routed = hash_features(scaling.apply(rows), recipe)
     embedded = normalize(embed_rows(routed, _DIRECTIONS, recipe.seed))
     useful = np.flatnonzero(np.diff(labels.indptr))  # rows without labels are of no use
     keys = row_keys(routed)
-    unseen = None if trained is None else useful[~np.isin(keys[useful], trained)]
-    split = hold_out(embedded, useful, rng, unseen)
+    given, taught = np.split(useful, [np.searchsorted(useful, rows.shape[0] - titles)])
+    unseen = None if trained is None else given[~np.isin(keys[given], trained)]
+    split = hold_out(embedded, given, rng, unseen)
+    split = Split(np.concatenate([split.train, taught]), split.held)
     train_labels = labels[split.train]
     count = len(split.train)
     validation = split.held[:_VALIDATION_ROWS]
@@ -116,6 +124,32 @@ def make_label_problem(
     known = np.unique(keys[split.train])
     keys = known if trained is None else np.union1d(known, trained)
     return LabelProblem(problem, split, keys, scaling)
+
+
+def append_titles(rows: Rows, labels: Sparse, titles: Any) -> tuple[Rows, Sparse]:
+    """Return rows and labels with the titles (L, d) as further rows. Those of zeros are left out.
+
+    Examples
+    --------
+    >>> rows, labels = np.ones((1, 3), dtype="f4"), sp.csr_array(np.ones((1, 2), dtype="f4"))
+    >>> rows, labels = append_titles(rows, labels, [[0.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+    >>> rows[1], labels.toarray()[1]
+    (array([0., 2., 0.], dtype=float32), array([0., 1.], dtype=float32))
+    """
+    written = as_rows(titles, rows.shape[1])
+    if written.shape[0] != labels.shape[1]:
+        raise InvalidParameter(
+            f"The 'titles' parameter must have a row for each of the {labels.shape[1]} labels. "
+            f"Got {written.shape[0]} instead. Use rows of zeros for labels without a title."
+        )
+    sparse = sp.csr_array(written)
+    kept = np.flatnonzero(np.diff(sparse.indptr))
+    owner = sp.eye_array(labels.shape[1], dtype=np.float32, format="csr")[kept]
+    if isinstance(rows, np.ndarray):
+        together: Rows = np.concatenate([rows, sparse[kept].toarray()])
+    else:
+        together = sp.vstack([rows, sparse[kept]], format="csr")
+    return together, sp.vstack([labels, owner], format="csr")
 
 
 def row_keys(rows: Rows) -> NDArray[np.uint64]:

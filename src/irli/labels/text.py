@@ -393,12 +393,16 @@ def label_matrix(lists: Iterable[Iterable[str]], names: Names, unknown: str = "e
 
 
 class TextRows(NamedTuple):
-    """Texts and their labels as matrices, with the vectorizer and the names that made them."""
+    """Texts and their labels as matrices, with the vectorizer and the names that made them.
+
+    `titles` are the rows of the labels' titles (L, D), if there are any.
+    """
 
     rows: Sparse
     labels: Sparse
     vectorizer: Vectorizer
     names: Names
+    titles: Sparse | None = None
 
 
 def vectorize_texts(
@@ -427,7 +431,10 @@ def vectorize_texts(
             f"None of the {len(names)} labels has a title. They are called {names[0]!r} and the "
             f"like, and those with titles {next(iter(titles))!r} and the like."
         )
-    return TextRows(rows, label_matrix(lists, names), fresh, names)
+    written = None
+    if names.titles:
+        written = fresh.transform(names.titles.get(name, "") for name in names)
+    return TextRows(rows, label_matrix(lists, names), fresh, names, written)
 
 
 def vectorize_more(
@@ -451,7 +458,9 @@ def vectorize_more(
     rows = vectorizer.transform(split_pairs(pairs, lists, "partial_fit_text"))
     new = [name for name in Names.among(lists) if name not in names]
     every = Names.of([*names, *new], {**(titles or {}), **names.titles})
-    return TextRows(rows, label_matrix(lists, every), vectorizer, every)
+    # Known labels were learned from their titles before.
+    written = vectorizer.transform([""] * len(names) + [every.titles.get(name, "") for name in new])
+    return TextRows(rows, label_matrix(lists, every), vectorizer, every, written)
 
 
 def split_pairs(pairs: Iterable[Any], lists: list[list[str]], owner: str) -> Iterator[str]:
