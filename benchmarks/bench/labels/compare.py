@@ -13,7 +13,7 @@ import numpy as np
 from bench.commands import Options
 from bench.common import find_python, list_packages, report_table, run_module, say
 from bench.labels.data import NAMES, PACKAGES, TITLES, find_files
-from bench.labels.titles import make_title_files
+from bench.labels.titles import NAMED, make_title_files
 from bench.smoke import SHORT
 from irli.labels.files import read_rows
 from irli.labels.metrics import evaluate, inverse_propensity
@@ -26,6 +26,7 @@ PEERS = {
     "moby-synonyms": ("xr-linear",),
     "finna-100k": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc"),
     "finna-100k-pairs": ("omikuji-bonsai",),
+    "finna-100k-names": ("omikuji-bonsai", "xr-linear"),
     "finna": ("omikuji-bonsai", "xr-linear"),
 }
 # The same index as `fit` set it, and faster, with fewer probes and candidates.
@@ -52,22 +53,26 @@ def compare(options: Options) -> None:
     names = options.only or (["debian-deps"] if options.smoke else NAMES)
     installed = list_packages(find_python(ENVIRONMENT))
     for name in names:
+        changes = SHORT["labels"] if options.smoke else {}
         if name in TITLES:
             folder = Path(options.results) / "labels" / "data"
-            train, test = make_title_files(Path(options.data), folder, name)
+            files = make_title_files(Path(options.data), folder, name)
+            train, test = files.train, files.test
         else:
             train, test = find_files(options.data, name)
+        joined = train
+        if name.endswith(NAMED):
+            joined, changes = files.joined, changes | {"titles": str(files.names)}
         known, truth = read_rows(train).labels, read_rows(test).labels
         rows, others = [], []
         for peer in PEERS[name]:
             if PACKAGES[peer] not in installed:
                 say(f"{peer}: skipped, since {PACKAGES[peer]} is not installed (make peers).")
                 continue
-            runs = run_peer(peer, train, test, options.threads)
+            runs = run_peer(peer, joined, test, options.threads)
             others += runs
             rows += [_tabulate(name, [run], known, truth) for run in runs]
         seeds = range(1 if options.smoke else options.seeds)
-        changes = SHORT["labels"] if options.smoke else {}
         by_seed = [
             run_ours(
                 train, test, options.threads, changes | {"seed": seed}, SETTINGS.get(name, [{}])
