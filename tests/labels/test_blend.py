@@ -105,20 +105,46 @@ def test_a_source_that_knows_it_all_decides() -> None:
         assert precision(scored, weights) == precision(scored, np.eye(3)[place])
 
 
-def test_only_propensity_pays_with_precision() -> None:
-    """The first source knows the common label, the second the rare one, each a little."""
+def plant_rare(rows: int = 800) -> tuple[Scored, sp.csr_array]:
+    """The first source knows the common label, the second the rare ones, each a little."""
     rng = np.random.default_rng(3)
-    rare = rng.random(800) < 0.2
-    carried = np.zeros((800, LABELS), dtype=np.float32)
-    carried[np.arange(800), np.where(rare, 1 + rng.integers(LABELS - 1, size=800), 0)] = 1
-    first, second = rng.normal(size=(2, 800, LABELS))
+    rare = rng.random(rows) < 0.2
+    carried = np.zeros((rows, LABELS), dtype=np.float32)
+    carried[np.arange(rows), np.where(rare, 1 + rng.integers(LABELS - 1, size=rows), 0)] = 1
+    first, second = rng.normal(size=(2, rows, LABELS))
     first[:, 0] += 3
     second += 3 * carried * rare[:, None]
-    labels = np.tile(np.arange(LABELS), (800, 1))
-    given = Scored(labels, carried > 0, np.stack([first, second], axis=-1))
-    Y = sp.csr_array(carried)
-    plain, balanced, weighed = (
-        choose_weights(given, Y, Objective.of(name, Y)) for name in OBJECTIVES
-    )
-    assert plain.tolist() == balanced.tolist()
-    assert weighed[1] / weighed[0] > plain[1] / plain[0]
+    labels = np.tile(np.arange(LABELS), (rows, 1))
+    return Scored(labels, carried > 0, np.stack([first, second], axis=-1)), sp.csr_array(carried)
+
+
+def choose_by_objective(given: Scored, Y: sp.csr_array) -> list[NDArray[np.float64]]:
+    return [choose_weights(given, Y, Objective.of(name, Y)) for name in OBJECTIVES]
+
+
+def test_only_propensity_pays_with_precision() -> None:
+    given, Y = plant_rare()
+    plain, balanced, scored = choose_by_objective(given, Y)
+    assert scored[1] / scored[0] > balanced[1] / balanced[0]
+    assert precision(given, scored) < precision(given, plain) - 0.01
+    assert precision(given, balanced) > precision(given, plain) - 0.005
+
+
+def test_rare_labels_decide_between_blends_of_equal_precision() -> None:
+    """A row has a common and a rare label. All blends find both; the second source lifts the rare.
+
+    It comes first if the second source counts more than the first: that is 2 or 4 on the grid.
+    """
+    rng = np.random.default_rng(4)
+    rows = np.arange(1200)
+    common, rare = np.zeros((2, len(rows), LABELS), dtype=np.float32)
+    common[rows, rng.integers(2, size=len(rows))] = 1
+    rare[rows, 2 + rng.integers(LABELS - 2, size=len(rows))] = 1
+    scores = np.stack([3 * common + 2 * rare, rare], axis=-1).astype(np.float64)
+    labels = np.tile(np.arange(LABELS), (len(rows), 1))
+    Y = sp.csr_array(common + rare)
+    given = Scored(labels, common + rare > 0, scores)
+    plain, balanced, scored = choose_by_objective(given, Y)
+    assert plain.tolist() == pytest.approx([1, 2**-1.5])
+    assert balanced.tolist() == pytest.approx([1, 2**1.5])
+    assert scored.tolist() == pytest.approx([1, 2**1.5])

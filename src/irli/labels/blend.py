@@ -7,8 +7,9 @@ held-out rows. The best of it is best by chance: many others are as good. Each c
 it is the best one, and the mean of their logarithms is taken. If that is worse than a source alone
 by more than a standard error, this one decides alone.
 
-What is compared is precision, unless the objective is "propensity". Where it is balanced, rare
-labels count in training. A blend that gave them yet more paid with the precision of common ones.
+What is compared is precision, or the propensity-scored one if the objective is "propensity". Where
+it is balanced, precision comes first, and the propensity-scored one decides between the blends that
+are within a standard error of the best.
 """
 
 from __future__ import annotations
@@ -93,33 +94,72 @@ def choose_weights(given: Scored, truth: Sparse, goal: Objective) -> NDArray[np.
     """
     some = slice(_ROWS)
     best = Scored(given.labels[some], given.correct[some], given.scores[some]).keep_best()
-    worth, most = np.ones(truth.shape[1]), {k: float(k) for k in DEPTHS}
-    if goal.name == "propensity":
-        worth = goal.propensity
-        most = _find_most(truth[some], worth)
-    gain = np.where(best.correct, worth[np.maximum(best.labels, 0)], 0.0)
-    there = best.labels >= 0
     count = best.scores.shape[2]
     places = np.array(list(np.ndindex((len(_RATIOS),) * (count - 1))), dtype=np.int64)
-
-    def measure(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what blends (g, S) gain in each row (g, n)."""
-        found = []
-        for each in weights:
-            first = _find_first(np.where(there, best.scores @ each, -np.inf))
-            sums = np.take_along_axis(gain, first, axis=1).cumsum(axis=1)
-            depths = [k for k in DEPTHS if k <= first.shape[1]]
-            found.append(np.mean([sums[:, k - 1] / most[k] for k in depths], axis=0))
-        return np.array(found)
-
     grid = np.concatenate([np.ones((len(places), 1)), _RATIOS[places]], axis=1)
-    likely = np.exp(-(_doubt(measure(grid)) ** 2) / 2)
-    blend = np.array([1, *2.0 ** (likely @ _POWERS[places] / likely.sum())])
     parts = np.where(np.eye(count) > 0, 1, _ALONE)
+    worths = _list_worths(goal, truth[some])
+    likely = _find_likely(_measure(best, worths, grid))
+    blend = np.array([1, *2.0 ** (likely @ _POWERS[places] / likely.sum())])
     tried = np.concatenate([blend[None], parts])
-    gains = measure(tried)
+    (gains,) = _measure(best, worths[:1], tried)
     chosen: NDArray[np.float64] = tried[0 if _doubt(gains)[0] <= 1 else gains.mean(axis=1).argmax()]
     return chosen
+
+
+class _Worth(NamedTuple):
+    """What finding a label is worth (L,), and the most that a row can gain within each depth."""
+
+    of_label: NDArray[np.float64]
+    most: dict[int, float]
+
+
+def _list_worths(goal: Objective, truth: Sparse) -> list[_Worth]:
+    """Return by what blends are compared. What comes later decides between equals."""
+    plain = _Worth(np.ones(truth.shape[1]), {k: float(k) for k in DEPTHS})
+    if goal.name == "precision":
+        return [plain]
+    scored = _Worth(goal.propensity, _find_most(truth, goal.propensity))
+    return [scored] if goal.name == "propensity" else [plain, scored]
+
+
+def _measure(
+    best: Scored, worths: list[_Worth], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return what blends (g, S) gain in each row by each of m measures (m, g, n)."""
+    labels, there = np.maximum(best.labels, 0), best.labels >= 0
+    gains = [np.where(best.correct, worth.of_label[labels], 0.0) for worth in worths]
+    found = np.empty((len(worths), len(weights), len(labels)))
+    for place, each in enumerate(weights):
+        first = _find_first(np.where(there, best.scores @ each, -np.inf))
+        depths = [k for k in DEPTHS if k <= first.shape[1]]
+        for values, gain, worth in zip(found, gains, worths, strict=True):
+            sums = np.take_along_axis(gain, first, axis=1).cumsum(axis=1)
+            values[place] = np.mean([sums[:, k - 1] / worth.most[k] for k in depths], axis=0)
+    return found
+
+
+def _find_likely(measured: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how much each blend (g,) counts: by how likely it is the best one.
+
+    Of several measures (m, g, n), the last one tells. Blends that are more than a standard error
+    worse by one before it count nothing.
+
+    Examples
+    --------
+    The second measure prefers the last blend, which is much worse by the first one.
+
+    >>> plain = np.array([[1.0, 1.0, 0.9], [1.0, 0.9, 1.0], [0.0, 0.1, 0.0]])
+    >>> scored = np.array([[0.1, 0.1, 0.2], [0.8, 0.8, 0.7], [1.0, 1.0, 1.0]])
+    >>> _find_likely(np.stack([plain, scored])).round(3)
+    array([0., 1., 0.])
+    """
+    likely = np.zeros(len(measured[0]))
+    left = np.arange(len(likely))
+    for values in measured[:-1]:
+        left = left[_doubt(values[left]) <= 1]
+    likely[left] = np.exp(-(_doubt(measured[-1][left]) ** 2) / 2)
+    return likely
 
 
 def _doubt(values: NDArray[np.float64]) -> NDArray[np.float64]:
