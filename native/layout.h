@@ -277,7 +277,8 @@ struct LabelScratch {
   int32_t* sums;      // (block, B rounded up to 64)
   float* logits;      // (block, R, B rounded up to 16)
   const float* routed;  // (1, R, B): logits that other threads have written for one row, or null
-  int32_t* places;    // (max(B, L))
+  int32_t* places;    // (max(B, L, known rows))
+  float* order;       // (max(L, known rows)): what outputs are selected by
   float* scores;      // (L): by label, -0 if the label was not found
   int32_t* votes;     // (L): by label, 0 between two rows
   int32_t* touched;   // (L + 1): the labels found for this row

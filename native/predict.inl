@@ -206,18 +206,24 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
 
 // --- keep ---------------------------------------------------------------------------------------
 
-// Write the keys of the `wanted` best of the `count` found labels, in no order. The smaller label
-// wins a tie. Return how many keys there are.
-inline int64_t select_best(int64_t count, int64_t wanted, LabelScratch& scratch) {
-  const float cut = find_cut(scratch.values, count, wanted);
-  const int64_t kept = find_at_least(scratch.values, count, cut, scratch.places);
+// Write the keys of the `wanted` best of `count` outputs with these values, in no order. The smaller
+// output wins a tie. Return how many keys there are.
+inline int64_t select_keys(const int32_t* outputs, const float* values, int64_t count,
+                           int64_t wanted, LabelScratch& scratch) {
+  const float cut = find_cut(values, count, wanted);
+  const int64_t kept = find_at_least(values, count, cut, scratch.places);
   for (int64_t p = 0; p < kept; ++p) {
     const int32_t t = scratch.places[p];
-    scratch.keys[p] = make_key(scratch.values[t], static_cast<uint32_t>(scratch.touched[t]));
+    scratch.keys[p] = make_key(values[t], static_cast<uint32_t>(outputs[t]));
   }
   if (kept <= wanted) return kept;
   kth_largest(scratch.keys, kept, wanted);  // drops surplus ties
   return wanted;
+}
+
+// The same for the labels found.
+inline int64_t select_best(int64_t count, int64_t wanted, LabelScratch& scratch) {
+  return select_keys(scratch.touched, scratch.values, count, wanted, scratch);
 }
 
 // Keep the `wanted` labels with the best scores. Return how many are left.
@@ -242,15 +248,12 @@ inline void fetch_features(const PackedMatrix& matrix, const SparseRows& rows, i
   }
 }
 
-// Write the keys of the `wanted` best of some outputs. Return how many keys there are.
+// Write the keys of the `wanted` best of some outputs, in no order. Return how many keys there are.
 template <class Value>
-inline int64_t select_outputs(const int32_t* outputs, int64_t count, int64_t wanted, uint64_t* keys,
-                              Value value) {
-  for (int64_t t = 0; t < count; ++t)
-    keys[t] = make_key(value(outputs[t]), static_cast<uint32_t>(outputs[t]));
-  if (count <= wanted) return count;
-  kth_largest(keys, count, wanted);
-  return wanted;
+inline int64_t select_outputs(const int32_t* outputs, int64_t count, int64_t wanted,
+                              LabelScratch& scratch, Value value) {
+  for (int64_t t = 0; t < count; ++t) scratch.order[t] = value(outputs[t]);
+  return select_keys(outputs, scratch.order, count, wanted, scratch);
 }
 
 // Add the labels of `count` keys to the `found` candidates, unless they are among them. Return how
@@ -285,7 +288,7 @@ inline void count_near_votes(const LabelLayout& layout, const LabelPlan& plan,
   fetch_features(layout.near, rows, row);
   const int64_t others = add_products(rows, row, layout.near, scratch.products, scratch.others);
   const int64_t near =
-      select_outputs(scratch.others, others, plan.near, scratch.keys, [&](int32_t other) {
+      select_outputs(scratch.others, others, plan.near, scratch, [&](int32_t other) {
         return scratch.products[other] * layout.near.scale[other];
       });
   for (int64_t t = 0; t < others; ++t) scratch.products[scratch.others[t]] = -0.0f;
@@ -323,7 +326,7 @@ inline int64_t collect(const LabelLayout& layout, const LabelPlan& plan, const S
   if (plan.by_margin > 0) {
     compute_row_margins(layout, rows, first + i, scratch);
     if (plan.own)
-      found = propose(select_outputs(scratch.reached, scratch.reached_count, each, scratch.keys,
+      found = propose(select_outputs(scratch.reached, scratch.reached_count, each, scratch,
                                      [&](int32_t label) {
                                        return compute_margin(layout, label, scratch);
                                      }),
@@ -331,7 +334,7 @@ inline int64_t collect(const LabelLayout& layout, const LabelPlan& plan, const S
   }
   if (plan.near > 0) {
     count_near_votes(layout, plan, rows, first + i, scratch);
-    found = propose(select_outputs(scratch.voted, scratch.voted_count, each, scratch.keys,
+    found = propose(select_outputs(scratch.voted, scratch.voted_count, each, scratch,
                                    [&](int32_t label) { return scratch.near_votes[label]; }),
                     lowest, found, scratch);
   }

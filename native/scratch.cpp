@@ -69,7 +69,7 @@ SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
 
 PredictScratch::PredictScratch(const LabelLayout& layout) {
   LabelScratch& s = scratch_;
-  const int64_t labels = layout.labels;
+  const int64_t labels = layout.labels, outputs = larger(labels, layout.near.outputs);
   s.width_floats = up(layout.width, 16);
   s.sum_columns = up(layout.buckets, kPanel);
   s.bucket_floats = up(layout.buckets, 16);
@@ -77,13 +77,13 @@ PredictScratch::PredictScratch(const LabelLayout& layout) {
   s.bytes = arena_.make<uint8_t>(kBlock * s.width_floats, true);
   s.sums = arena_.make<int32_t>(kBlock * s.sum_columns);
   s.logits = arena_.make<float>(kBlock * layout.repetitions * s.bucket_floats);
-  s.places = arena_.make<int32_t>(larger(layout.buckets, labels));
+  s.places = arena_.make<int32_t>(larger(layout.buckets, outputs));
+  s.order = arena_.make<float>(outputs);
   s.scores = arena_.make<float>(labels);
   std::fill_n(s.scores, labels, -0.0f);
   s.votes = arena_.make<int32_t>(labels, true);
   s.touched = arena_.make<int32_t>(labels + 1);
   s.values = arena_.make<float>(labels + 1);
-  const int64_t outputs = larger(labels, layout.near.outputs);
   s.margins = arena_.make<float>(labels);
   std::fill_n(s.margins, labels, -0.0f);
   s.reached = arena_.make<int32_t>(labels + 1);

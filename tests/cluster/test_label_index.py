@@ -19,14 +19,16 @@ from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex
-from irli.base import recipe as recipes
 from irli.base.folder import write_folder
 from irli.cluster import build as building
+from irli.cluster.label_blend import blend_shards, read_held, write_held
 from irli.cluster.label_index import ShardedLabelIndex, _merge
-from irli.cluster.label_job import deal_labels, make_label_job, take_labels
+from irli.cluster.label_job import deal_labels, make_label_job
 from irli.errors import DeadlineExceeded, InvalidParameter, NotFitted, NotInShards
+from irli.labels.calibration import Candidates
 from irli.labels.index import to_probabilities
 from irli.labels.metrics import precision
+from irli.labels.tune import Held
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
 
@@ -46,17 +48,95 @@ def test_every_label_is_in_one_shard(counts: Any, shards: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_row_is_in_every_shard() -> None:
-    labels = sp.csr_array(np.array([[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]], dtype=np.float32))
-    parts = [take_labels(labels, shard, 2) for shard in range(2)]
-    owned = deal_labels(np.array([1, 1, 1, 0]), 2)
-    for part, own in zip(parts, owned, strict=True):
-        dense = part.toarray()
-        np.testing.assert_array_equal(dense[:, :-1], labels.toarray()[:, own])
-        # Elsewhere: the row has labels, but none of this shard; a row without labels has none.
-        np.testing.assert_array_equal(
-            dense[:, -1] > 0, (dense[:, :-1].sum(axis=1) == 0) & [True, True, False]
-        )
+@pytest.mark.parametrize("recipe", [TRUNK, OWN], ids=["trunk", "own"])
+def test_shards_have_the_routers_of_one_index(recipe: irli.Recipe, tmp_path: Path) -> None:
+    """So the scores of a label do not depend on how many shards there are."""
+    one = LabelIndex(recipe, ranker=False).fit(X, Y, threads=1)
+    index = ShardedLabelIndex(recipe, shards=3).fit(X, Y, threads=1)
+    index.save(tmp_path / "index")
+    everything = {"probes": 1000, "score": "log-probability", "threads": 1}
+    wanted = np.full(Y.shape, np.nan)
+    found = one.predict(X, Y.shape[1], **everything)
+    np.put_along_axis(wanted, found.labels, found.scores, axis=1)
+    dealt = deal_labels(np.diff(sp.csc_array(Y).indptr), 3)
+    for folder, own in zip(shard_folders(tmp_path / "index"), dealt, strict=True):
+        shard = irli.load(folder)
+        assert isinstance(shard, LabelIndex)
+        alone = shard.with_calibration(one.calibration)
+        found = alone.predict(X, len(own), **everything)
+        got = np.full((X.shape[0], len(own)), np.nan)
+        np.put_along_axis(got, found.labels, found.scores, axis=1)
+        np.testing.assert_allclose(got, wanted[:, own], rtol=1e-4)
+
+
+# --- one calibration for all shards --------------------------------------------------------------
+
+
+def _plant_held(seed: int, own: list[int], truth: Any, votes: bool = True) -> Held:
+    """The candidates of a shard: a margin above 0 says which labels are right, the rest is noise.
+
+    The last one is padding.
+    """
+    rng = np.random.default_rng(seed)
+    n = truth.shape[0]
+    numbers = np.tile(np.append(np.arange(len(own)), -1), (n, 1))
+    margins = np.append(truth[:, own] - 0.5, np.ones((n, 1)), axis=1)
+    noise = rng.random((2, *margins.shape))
+    found = Candidates(
+        numbers, noise[0].astype("f4"), margins.astype("f4"), (noise[1] * votes).astype("f4")
+    )
+    return Held(np.arange(n), found)
+
+
+def test_shards_are_blended_by_what_is_right_in_all_of_them(tmp_path: Path) -> None:
+    truth = np.eye(4)[np.random.default_rng(0).integers(4, size=200)]
+    owned = [np.array([0, 3]), np.array([1, 2])]
+    parts = [_plant_held(seed, own.tolist(), truth) for seed, own in enumerate(owned)]
+    labels = sp.csr_array(truth.astype(np.float32))
+    blend = blend_shards(parts, owned, labels, "precision")
+    assert blend is not None
+    odds = [blend.to_log_odds(part.found)[:, :-1] for part in parts]
+    right = [truth[:, own] > 0 for own in owned]
+    lowest = min(each[is_right].min() for each, is_right in zip(odds, right, strict=True))
+    highest = max(each[~is_right].max() for each, is_right in zip(odds, right, strict=True))
+    assert lowest > 0 > highest  # in both shards alike
+    for number, (part, own) in enumerate(zip(parts, owned, strict=True)):
+        write_held(tmp_path / f"{number}.npz", part, blend)
+        again = read_held(tmp_path / f"{number}.npz")
+        assert again.found.labels.shape == (200, len(own) + 1)
+    read = [read_held(tmp_path / f"{number}.npz") for number in range(2)]
+    np.testing.assert_allclose(blend_shards(read, owned, labels, "precision")[:4], blend[:4])
+
+
+def test_votes_count_only_if_near_rows_vote_in_all_shards() -> None:
+    truth = np.eye(4)[np.random.default_rng(0).integers(4, size=200)]
+    owned = [np.array([0, 3]), np.array([1, 2])]
+    labels = sp.csr_array(truth.astype(np.float32))
+    for votes in (True, False):
+        parts = [_plant_held(0, [0, 3], truth), _plant_held(1, [1, 2], truth, votes)]
+        blend = blend_shards(parts, owned, labels, "precision")
+        assert blend is not None
+        assert (blend.by_votes > 0) == votes
+
+
+def test_shards_that_hold_out_different_rows_keep_their_calibrations() -> None:
+    truth = np.eye(4)[np.arange(40) % 4]
+    owned = [np.array([0, 3]), np.array([1, 2])]
+    one, two = (_plant_held(0, own.tolist(), truth) for own in owned)
+    moved = two._replace(rows=two.rows[::-1])
+    assert blend_shards([one, moved], owned, sp.csr_array(truth), "balanced") is None
+
+
+def test_all_shards_have_one_calibration(tmp_path: Path) -> None:
+    index = ShardedLabelIndex(TRUNK, shards=2).fit(X, Y, threads=1)
+    index.save(tmp_path / "index")
+    again = ShardedLabelIndex.load(tmp_path / "index")
+    assert again.stats()["calibration"] == index.stats()["calibration"]
+    wanted = index.predict(X[:50])
+    np.testing.assert_array_equal(again.predict(X[:50]).scores, wanted.scores)
+    for row, explained in enumerate(again.explain(X[:5])):
+        odds = np.array([each.log_odds for each in explained.labels])
+        np.testing.assert_allclose(to_probabilities(odds), wanted.scores[row], rtol=1e-4)
 
 
 # --- the phases of a shard -----------------------------------------------------------------------
@@ -66,16 +146,13 @@ def test_a_row_is_in_every_shard() -> None:
 def test_a_shard_goes_through_the_phases_of_an_index(recipe: irli.Recipe, tmp_path: Path) -> None:
     job = make_label_job(tmp_path, X, Y, recipe, 2, threads=1, device="cpu", objective="balanced")
     building.build(job, None, False)
-    for shard in range(2):
-        local = LabelIndex(recipe, ranker=True).fit(X, take_labels(Y, shard, 2), threads=1)
-        local.save(tmp_path / f"local {shard}")
-        assert read_files(tmp_path / f"local {shard}") == read_files(job.index(shard))
     (saved := tmp_path / "problem").mkdir()
-    made = job.make_problem(1)
+    made = job.make_problem(0)
     made.save(saved)
-    repetitions = learn(made.problem, job.recipe_of(1), LearnOptions(threads=1))
-    write_folder(tmp_path / "hand", job.assemble(1, saved, repetitions))
-    assert read_files(tmp_path / "hand") == read_files(job.index(1))
+    repetitions = learn(made.problem, job.recipe_of(0), LearnOptions(threads=1))
+    for shard in range(2):
+        write_folder(tmp_path / f"hand {shard}", job.assemble(shard, saved, repetitions))
+        assert read_files(tmp_path / f"hand {shard}") == read_files(job.index(shard))
 
 
 @pytest.mark.parametrize("recipe", [TRUNK, OWN], ids=["trunk", "own"])
@@ -93,9 +170,9 @@ def test_one_shard_is_a_local_index(recipe: irli.Recipe, tmp_path: Path) -> None
     assert one.history == [entry | {"shard": 0} for entry in local.history]
 
 
-def test_shards_may_differ_in_their_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard of few labels has an output for each of them, and one repetition."""
-    monkeypatch.setattr(recipes, "_MOST_ONE_PER_LABEL", 12)
+def test_routers_are_learned_once_for_all_shards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     learned: list[list[int]] = []
     learn_repetitions = runs.learn_repetitions
 
@@ -104,16 +181,17 @@ def test_shards_may_differ_in_their_repetitions(monkeypatch: pytest.MonkeyPatch)
         return learn_repetitions(problem, recipe, numbers, *more, **options)
 
     monkeypatch.setattr(runs, "learn_repetitions", counted)
-    labels = Y[:, :23]  # 12 and 11 of them, and "elsewhere"
-    index = ShardedLabelIndex(irli.recipe("labels", hidden=16, epochs=2), shards=2)
-    index.fit(X, labels, threads=1)
-    assert learned == [[0, 1, 2, 3], [0]]
-    repetitions = {
-        (entry["shard"], entry["repetition"]) for entry in index.history if "choice" not in entry
-    }
-    assert repetitions == {(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)}
-    found = index.predict(X[:20], k=23, probes=1000)
-    assert (np.sort(found.labels, axis=1) == np.arange(23)).all()
+    job = make_label_job(tmp_path, X, Y, OWN, 3, threads=1, device="cpu", objective="balanced")
+    building.build(job, None, False)
+    assert learned == [[0], [1]]
+    assert not list(tmp_path.glob("shard-*/problem"))  # nobody needs it any more
+    # A shard that is damaged is built again, and the others stay as they are.
+    other = read_files(job.index(0))
+    next(job.index(2).glob("*.npy")).write_bytes(b"")
+    building.build(job, None, False)
+    assert learned == 2 * [[0], [1]]
+    assert read_files(job.index(0)) == other
+    assert LabelIndex.load(job.index(2)).predict(X[:1], 1).counts.tolist() == [1]
 
 
 def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +200,7 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
     phases = ("problem: ", "repetition ", "assembled: ", "tuned: ")
     said = [record.getMessage() for record in caplog.records]
     found = [phase for text in said for phase in phases if text.startswith(phase)]
-    assert found == 2 * ["problem: ", "repetition ", "repetition ", "assembled: ", "tuned: "]
+    assert found == ["problem: ", "repetition ", "repetition ", *2 * ["assembled: ", "tuned: "]]
 
 
 # --- predicting and files ------------------------------------------------------------------------
@@ -254,7 +332,7 @@ def test_a_build_that_stops_after_every_step_resumes(
         return learn_repetitions(problem, recipe, numbers, *more, **options)
 
     monkeypatch.setattr(runs, "learn_repetitions", counted)
-    for last in range(1, 9):  # of two shards: prepare, two repetitions, finish
+    for last in range(1, 6):  # prepare, two repetitions, two shards to finish
         done: list[int] = []
 
         def stopping(step: Any, last: int = last, done: Any = done) -> Any:
@@ -273,9 +351,9 @@ def test_a_build_that_stops_after_every_step_resumes(
             with pytest.raises(Stopped):
                 index.fit(X, Y, threads=1, checkpoint=tmp_path / "broken")
         assert len(done) == last
-    assert learned == [[0], [1], [0], [1]]  # each once
+    assert learned == [[0], [1]]  # each once
     resumed = ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path / "broken")
-    assert learned == [[0], [1], [0], [1]]
+    assert learned == [[0], [1]]
     assert read_files(tmp_path / "broken") == read_files(tmp_path / "whole")
     np.testing.assert_array_equal(resumed.predict(X, k=3).scores, right.scores)
 
@@ -295,12 +373,12 @@ def test_a_full_disk_stops_a_build_that_then_resumes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "learn_repetitions", counted)
         with pytest.raises(OSError, match="No space"):
-            ShardedLabelIndex(TRUNK, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
-    assert learned == [[0, 1]]  # the heads of the first shard
+            ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
+    assert learned == [[0]]
     learned.clear()
     monkeypatch.setattr(runs, "learn_repetitions", counted)
-    index = ShardedLabelIndex(TRUNK, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
-    assert learned == [[0, 1]]  # those of the second
+    index = ShardedLabelIndex(OWN, shards=2).fit(X, Y, threads=1, checkpoint=tmp_path)
+    assert learned == [[1]]
     assert len(index) == Y.shape[1]
 
 
@@ -318,7 +396,7 @@ def test_bad_input() -> None:
     with pytest.raises(InvalidParameter, match="'workers'"):
         index.fit(X, Y, workers=2)
     with pytest.raises(InvalidParameter, match="buckets"):
-        ShardedLabelIndex(small_labels(buckets=20), shards=2).fit(X, Y)
+        ShardedLabelIndex(small_labels(buckets=200), shards=2).fit(X, Y)
     with pytest.raises(TypeError, match=r"'thread'\. Did you mean 'threads'"):
         index.fit(X, Y, thread=1)  # type: ignore[call-arg]
     index.fit(X, Y, threads=1)

@@ -1,9 +1,10 @@
 """build: run the steps prepare, learn and finish of all shards, in this process or as Ray tasks.
 
 `prepare` makes the problem of a shard. `learn` trains one repetition, or all heads of a shared
-trunk. `finish` assembles the index of the shard. Each step writes files. A step whose result exists
-and is intact is skipped. So the steps of a lost worker are run again, and a new driver resumes
-where the last one stopped.
+trunk. `finish` assembles the index of the shard. Shards may have a problem and its repetitions in
+common: then one of them, the source, runs the first two steps for all. Each step writes files. A
+step whose result exists and is intact is skipped. So the steps of a lost worker are run again, and
+a new driver resumes where the last one stopped.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ def build(job: Job, ray: str | None, progress: Progress) -> None:
     Other builds in the same folder are refused meanwhile. They would remove each other's files.
     """
     load_runs(job.device if ray is None else "cpu")  # the driver needs no GPU
-    # Shards may differ: a shard of few labels learns a single repetition.
-    groups = [group_repetitions(job.recipe_of(shard)) for shard in range(job.shards)]
+    groups = [
+        group_repetitions(job.recipe_of(shard)) if job.learned_by(shard) == shard else []
+        for shard in range(job.shards)
+    ]
     with claim_checkpoint(Path(job.folder)):
         if ray is None:
             _run_here(job, groups, progress)
@@ -55,7 +58,8 @@ def build(job: Job, ray: str | None, progress: Progress) -> None:
 def _run_here(job: Job, groups: list[list[list[int]]], progress: Progress) -> None:
     steps: list[tuple[Any, ...]] = []
     for shard in range(job.shards):
-        steps.append((prepare, shard))
+        if groups[shard]:
+            steps.append((prepare, shard))
         steps += [(learn, shard, numbers) for numbers in groups[shard]]
         steps.append((finish, shard))
     for step, *arguments in track(steps, progress, "shards"):
@@ -82,9 +86,12 @@ def prepare(job: Job, shard: int) -> None:
     """Make the problem of a shard, and write it to files."""
     _check_visible(job)
     folder = job.problem(shard)
-    if _is_finished(job, shard, verify=True) or is_complete(folder, job.key(shard)):
+    served = _list_served(job, shard)
+    damaged = [one for one in served if not _is_finished(job, one, verify=True)]
+    for one in damaged:
+        unmark_complete(job.index(one).parent)
+    if not damaged or is_complete(folder, job.key(shard)):
         return
-    unmark_complete(job.index(shard).parent)
     folder.mkdir(parents=True, exist_ok=True)
     job.make_problem(shard).save(folder)
     mark_complete(folder, job.key(shard))
@@ -92,7 +99,7 @@ def prepare(job: Job, shard: int) -> None:
 
 def learn(job: Job, shard: int, numbers: list[int]) -> None:
     """Learn these repetitions of a shard. Those that they build on must be learned already."""
-    if _is_finished(job, shard):
+    if _are_finished(job, shard):
         return
     runs = load_runs(job.device)  # fails early if torch or the device is missing here
     problem = Problem.load(job.problem(shard))
@@ -102,12 +109,14 @@ def learn(job: Job, shard: int, numbers: list[int]) -> None:
 
 def finish(job: Job, shard: int) -> None:
     """Assemble the index of a shard, and save it."""
-    if _is_finished(job, shard):
-        return
-    repetitions = _open_checkpoint(job, shard).load_all(job.recipe_of(shard))
-    write_folder(job.index(shard), job.assemble(shard, job.problem(shard), repetitions))
-    mark_complete(job.index(shard).parent, job.key(shard))
-    _clean(job.place(shard))
+    source = job.learned_by(shard)
+    if not _is_finished(job, shard):
+        repetitions = _open_checkpoint(job, source).load_all(job.recipe_of(source))
+        write_folder(job.index(shard), job.assemble(shard, job.problem(source), repetitions))
+        mark_complete(job.index(shard).parent, job.key(shard))
+    if _are_finished(job, source):
+        for one in _list_served(job, source):
+            _clean(job.place(one))
 
 
 def _open_checkpoint(job: Job, shard: int) -> Checkpoint:
@@ -117,6 +126,16 @@ def _open_checkpoint(job: Job, shard: int) -> Checkpoint:
 def _is_finished(job: Job, shard: int, verify: bool = False) -> bool:
     """Whether the shard is finished. Only the first step needs to verify the checksums."""
     return is_complete(job.index(shard).parent, job.key(shard), verify=verify)
+
+
+def _list_served(job: Job, source: int) -> list[int]:
+    """Return the shards that use the problem and the repetitions of this one."""
+    return [shard for shard in range(job.shards) if job.learned_by(shard) == source]
+
+
+def _are_finished(job: Job, source: int) -> bool:
+    """Whether nobody needs the problem and the repetitions of this shard any more."""
+    return all(_is_finished(job, shard) for shard in _list_served(job, source))
 
 
 def _clean(place: Path) -> None:
@@ -173,18 +192,22 @@ def _submit(job: Job, groups: list[list[list[int]]], ray: Any) -> _Tasks:
     reference = ray.put(job)
     run = ray.remote(_run_after)
     references = []
+    learned: dict[int, list[Any]] = {}
     for shard in range(job.shards):
+        if not groups[shard]:
+            continue
         before = run.options(name="prepare", **needed).remote(prepare, reference, (shard,))
         references.append(before)
-        learned = []
+        learned[shard] = []
         for numbers in groups[shard]:
             task = run.options(name="learn", **on_gpu)
-            learned.append(task.remote(learn, reference, (shard, numbers), before))
+            learned[shard].append(task.remote(learn, reference, (shard, numbers), before))
             if job.recipe.boost:  # later repetitions build on the earlier ones
-                before = learned[-1]
-        references += learned
+                before = learned[shard][-1]
+        references += learned[shard]
+    for shard in range(job.shards):
         task = run.options(name="finish", **needed)
-        references.append(task.remote(finish, reference, (shard,), *learned))
+        references.append(task.remote(finish, reference, (shard,), *learned[job.learned_by(shard)]))
     return _Tasks(ray, references)
 
 

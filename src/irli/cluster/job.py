@@ -56,6 +56,10 @@ class Job(ABC):
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         """Run the last phases: return the index of a shard from its problem and repetitions."""
 
+    def learned_by(self, shard: int) -> int:
+        """Return the shard that makes the problem of this one and learns its repetitions."""
+        return shard
+
     def recipe_of(self, shard: int) -> Recipe:
         """Return the resolved recipe of one shard."""
         return self.recipe

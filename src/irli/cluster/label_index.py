@@ -1,9 +1,9 @@
 """ShardedLabelIndex, the public class: fit, predict, save and load labels in P shards.
 
 The labels are dealt out to P shards, so that each gets common and rare ones. Every shard learns
-from all rows. Each shard has one extra label, "other", for rows that carry none of its own labels.
-All shards return log-odds calibrated on held-out rows, so these can be compared and merged. With
-one shard, only the repetitions are spread over the machines.
+from all rows. They have the same routers, and blend their sources by one calibration, so their
+log-odds can be compared and merged: see `irli.cluster.label_job` and `irli.cluster.label_blend`.
+With one shard, only the repetitions are spread over the machines.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from irli.base.types import StrPath
 from irli.cluster.build import build, check_options, count_step_threads
 from irli.cluster.contents import ShardedContents, check_shards, find_shards, read_checksums
 from irli.cluster.group import ShardGroup
+from irli.cluster.label_blend import blend_shards, read_held
 from irli.cluster.label_job import deal_labels, make_label_job
 from irli.cluster.serve import check_deadline
 from irli.cluster.shard import LabelShard
 from irli.cluster.workdir import WorkDir
 from irli.errors import NotFitted, NotInShards
+from irli.labels.calibration import Calibration
+from irli.labels.contents import check_calibration, unpack_calibration
 from irli.labels.explain import RowExplanation
 from irli.labels.index import Prediction, count_labels, to_probabilities, warn_of_one_label
 from irli.labels.objective import OBJECTIVES
@@ -64,11 +67,18 @@ class _Opened(NamedTuple):
     group: ShardGroup
     labels: list[NDArray[np.int64]]  # of each shard
     names: Names | None
+    calibration: Calibration | None  # of all shards; without it, each has its own
 
     def count_wanted(self, k: int) -> list[int]:
         """Return how many labels to ask each shard for, so that the k best are among them."""
-        more = 1 if len(self.labels) > 1 else 0  # the label "other"
+        more = 1 if self.has_other else 0
         return [min(k, len(own)) + more for own in self.labels]
+
+    @property
+    def has_other(self) -> bool:
+        """Whether each shard has one more label, "other", as in early folders."""
+        items: int = self.group.facts[0]["stats"]["items"]
+        return items > len(self.labels[0])
 
 
 class ShardedLabelIndex(Configured):
@@ -132,7 +142,8 @@ class ShardedLabelIndex(Configured):
         named = None if names is None else Names.of(names)
         labels = as_labels(Y, rows.shape[0], 0 if named is None else len(named))
         count = labels.shape[1]
-        check_int("shards", shards, at_most=count, owner=f"{count} labels")
+        carried = int(np.count_nonzero(count_labels(labels)))
+        check_int("shards", shards, at_most=max(carried, 1), owner=f"{carried} labels with rows")
         if named is not None:
             check_int("names", len(named), at_least=count, at_most=count, owner="fit")
         warn_of_one_label(labels)
@@ -146,7 +157,11 @@ class ShardedLabelIndex(Configured):
         build(job, ray, run.progress)
         dealt = deal_labels(count_labels(labels), shards)
         group = self._open([job.index(shard) for shard in range(shards)], workdir=workdir)
-        self._opened = _Opened(group, dealt, named)
+        calibration = None
+        if shards > 1:
+            held = [read_held(job.held(shard)) for shard in range(shards)]
+            calibration = blend_shards(held, dealt, labels, objective)
+        self._opened = _Opened(group, dealt, named, calibration)
         return self
 
     def _open(self, paths: list[Path], **options: Any) -> ShardGroup:
@@ -180,7 +195,10 @@ class ShardedLabelIndex(Configured):
         if threshold is not None:
             check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
         rows, single = as_query_rows(X, self.dim)
-        calls = [(rows, wanted, threads, parameters) for wanted in opened.count_wanted(k)]
+        calls = [
+            (rows, wanted, threads, parameters, opened.calibration)
+            for wanted in opened.count_wanted(k)
+        ]
         answers = opened.group.call("rank", calls, deadline, partial)
         answered = [shard for shard in range(shards) if shard not in answers.missing]
         odds, labels = _merge(answers.values, [opened.labels[shard] for shard in answered], k)
@@ -207,7 +225,9 @@ class ShardedLabelIndex(Configured):
         opened = self._fitted()
         k = check_k(k, len(self), owner="explain")
         rows, single = as_query_rows(X, self.dim)
-        calls = [(rows, wanted, parameters) for wanted in opened.count_wanted(k)]
+        calls = [
+            (rows, wanted, parameters, opened.calibration) for wanted in opened.count_wanted(k)
+        ]
         told = opened.group.call("explain", calls).values
         explained = [
             _merge_explanations([part[row] for part in told], opened.labels, opened.names, k)
@@ -271,8 +291,10 @@ class ShardedLabelIndex(Configured):
 
     def stats(self) -> dict[str, Any]:
         """Return sizes and bytes of all shards together, and the settings of the first."""
-        group = self._fitted().group
+        group, _, _, calibration = self._fitted()
+        shared = {} if calibration is None else {"calibration": calibration.state()}
         return group.sum_stats(("buckets", "entries", "ranker_weights", "bytes")) | {
+            **shared,
             "kind": LABEL_SHARDS,
             "items": len(self),
             "names": self.names is not None,
@@ -289,10 +311,11 @@ class ShardedLabelIndex(Configured):
 
     def save(self, path: StrPath) -> None:
         """Write the index folder `path`. An index that is there already is replaced."""
-        group, labels, names = self._fitted()
+        group, labels, names, calibration = self._fitted()
         meta = {
             "recipe": dataclasses.asdict(self.recipe),
             "objective": self._given["objective"],
+            "calibration": None if calibration is None else calibration.state(),
         }
         arrays: dict[str, NDArray[Any]] = {
             "labels": np.concatenate(labels),
@@ -320,6 +343,7 @@ class ShardedLabelIndex(Configured):
             recipe = Recipe(**folder.meta["recipe"])
             labels = _split_labels(folder.arrays["labels"], folder.arrays["starts"], len(paths))
             names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
+            calibration = _read_calibration(folder.meta.get("calibration"))
             count = sum(map(len, labels))
             if names is not None and len(names) != count:
                 raise array_error("names", f"name {count} labels", str(len(names)))
@@ -332,10 +356,10 @@ class ShardedLabelIndex(Configured):
             )
         group = index._open(paths, sums=sums, **options)
         facts = group.facts
-        more = 1 if len(facts) > 1 else 0  # for the label "other"
-        check_shards(facts, "items", [len(part) + more for part in labels])
+        opened = _Opened(group, labels, names, calibration)
+        check_shards(facts, "items", [len(part) + opened.has_other for part in labels])
         check_shards(facts, "dim", [facts[0]["stats"]["dim"]] * len(facts))
-        index._opened = _Opened(group, labels, names)
+        index._opened = opened
         return index
 
     def close(self) -> None:
@@ -381,6 +405,15 @@ def _merge_explanations(
                 name = str(label) if names is None else names.title(label)
                 found.append(dataclasses.replace(each, label=label, name=name))
     return RowExplanation(sorted(found, key=lambda each: (-each.log_odds, each.label))[:k])
+
+
+def _read_calibration(values: Any) -> Calibration | None:
+    """Return the calibration of all shards. Early folders have none."""
+    if values is None:
+        return None
+    calibration = unpack_calibration(values)
+    check_calibration(calibration)
+    return calibration
 
 
 def _split_labels(

@@ -1,4 +1,9 @@
-"""LabelJob: which labels each shard has, its rows as files, and the phases of one label shard."""
+"""LabelJob: which labels each shard has, its rows as files, and the phases of one label shard.
+
+All shards have the same routers, which are learned once, with all labels. In its buckets each has
+its own labels only. Routers that learn from a part of the labels know less of the rows, and what
+they say of a label depends on the others of the part.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +21,23 @@ from irli.base.recipe import Recipe
 from irli.base.sparse import as_labels, as_rows
 from irli.base.types import Rows, Sparse
 from irli.cluster.job import Job
+from irli.cluster.label_blend import write_held
 from irli.cluster.workdir import check_space, store, store_sparse
+from irli.engine.label_layout import LabelLayout
+from irli.labels.assemble import assemble_labels
 from irli.labels.contents import pack_labels
+from irli.labels.edit import take_labels
+from irli.labels.features import as_sparse, hash_features
 from irli.labels.index import complete_labels, count_labels
-from irli.labels.problem import LabelProblem, make_label_problem
+from irli.labels.predictor import Predictor
+from irli.labels.problem import LabelProblem, Split, make_label_problem
 from irli.labels.routing import choose_routing
-from irli.labels.tune import Wishes
+from irli.labels.tune import Wishes, choose_score
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition
+
+_WIDTH = 200  # labels of a row by which the routers' scores are compared
+_FORM = 2  # of what a step leaves behind; earlier ones are not reused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,38 +62,59 @@ class LabelJob(Job):
     def describe(self, shard: int) -> list[Any]:
         names = [Path(self.rows).name, Path(self.labels).name]
         recipe = dataclasses.asdict(self.recipe)
-        return [VERSION, names, self.shards, recipe, self.objective]
+        return [VERSION, names, self.shards, recipe, self.objective, _FORM]
+
+    def learned_by(self, shard: int) -> int:
+        return 0
 
     def recipe_of(self, shard: int) -> Recipe:
-        count = len(range(shard, self.label_count, self.shards))
-        return self.recipe.resolve_for_labels(count + (self.shards > 1))
+        return self.recipe.resolve_for_labels(self.label_count)
 
     def make_problem(self, shard: int) -> LabelProblem:
-        rows, labels = self._read(shard)
+        rows, labels = self._read()
         recipe, run = self.recipe_of(shard), LearnOptions(threads=self.threads, device=self.device)
         scaling = choose_routing(rows, labels, recipe, run)
         return make_label_problem(rows, labels, recipe, scaling=scaling)
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
-        rows, labels = self._read(shard)
-        # Scores of several shards are compared. With a ranker they are better calibrated.
-        wishes = Wishes(None if self.shards == 1 else True, self.objective)
+        rows, labels = self._read()
+        counts, several = count_labels(labels), self.shards > 1
+        dealt = deal_labels(counts, self.shards)
+        own, layout = dealt[shard], assemble_labels(repetitions, counts)
+        made = LabelProblem.load(saved)
         contents = complete_labels(
-            LabelProblem.load(saved),
+            made._replace(split=serve_all(made.split, labels, dealt)),
             repetitions,
+            take_labels(layout, own) if several else layout,
             rows,
-            labels,
+            as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
             self.recipe_of(shard),
-            wishes,
+            self._wish(made, layout, rows, labels) if several else Wishes(None, self.objective),
             self.threads,
         )
+        if contents.model.held is not None:
+            write_held(self.held(shard), contents.model.held, contents.model.calibration)
         return pack_labels(contents)
 
-    def _read(self, shard: int) -> tuple[Rows, Sparse]:
+    def _wish(self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse) -> Wishes:
+        """Return what several shards must have, so that their log-odds can be compared.
+
+        With a ranker they are better calibrated. The score is chosen by all labels.
+        """
+        held = made.split.held
+        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self.recipe_of(0)))
+        width = min(_WIDTH, self.label_count)
+        score = choose_score(Predictor(layout), routed, labels[held], width, self.threads)
+        return Wishes(True, self.objective, keep_held=True, score=score)
+
+    def held(self, shard: int) -> Path:
+        """Return the file with the candidates of held-out rows, by which shards are compared."""
+        return self.index(shard).with_name("held.npz")
+
+    def _read(self) -> tuple[Rows, Sparse]:
         given: Any = np.load(self.rows) if self.rows.endswith(".npy") else sp.load_npz(self.rows)
         rows = as_rows(given)
-        labels = sp.csr_array(sp.load_npz(self.labels))
-        return rows, as_labels(take_labels(labels, shard, self.shards), rows.shape[0])
+        return rows, as_labels(sp.csr_array(sp.load_npz(self.labels)), rows.shape[0])
 
 
 def make_label_job(
@@ -125,12 +160,20 @@ def deal_labels(counts: NDArray[np.int64], shards: int) -> list[NDArray[np.int64
     return [np.sort(order[shard::shards]) for shard in range(shards)]
 
 
-def take_labels(labels: Any, shard: int, shards: int) -> Any:
-    """Return the labels of a shard (n, L / P + 1). The last one is "other": none of these."""
-    if shards == 1:
-        return labels
-    kept = sp.csc_array(labels)[:, deal_labels(count_labels(labels), shards)[shard]]
-    none = np.asarray(kept.sum(axis=1)).ravel() == 0
-    labelled = np.diff(labels.indptr) > 0
-    other = sp.csr_array((none & labelled).astype(np.float32)[:, None])
-    return sp.csr_array(sp.hstack([kept, other]))
+def serve_all(split: Split, labels: Sparse, dealt: list[NDArray[np.int64]]) -> Split:
+    """Return the split. If it holds out no row of some shard, all rows are held out and learned.
+
+    Examples
+    --------
+    >>> labels = sp.csr_array(np.eye(3, dtype="f4"))
+    >>> split = Split(np.array([0, 1]), np.array([2]))
+    >>> serve_all(split, labels, [np.array([0]), np.array([1, 2])]).held
+    array([0, 1, 2])
+    >>> serve_all(split, labels, [np.array([0, 1, 2])]).held
+    array([2])
+    """
+    held = count_labels(labels[split.held])
+    if all(held[own].any() for own in dealt):
+        return split
+    everything = np.union1d(split.train, split.held)
+    return Split(everything, everything)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.folder import read_folder, read_manifest
+from irli.labels.calibration import Calibration
 from irli.labels.explain import RowExplanation
 from irli.labels.index import LabelIndex
 from irli.labels.parameters import PredictArguments
@@ -132,19 +133,32 @@ class LabelShard(Shard):
     index: LabelIndex
 
     def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
-        self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
+        self._last = self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
 
     def facts(self) -> dict[str, Any]:
         """Return the stats and history of this shard."""
         return {"stats": self.index.stats(), "history": self.index.history}
 
     def rank(
-        self, rows: Any, k: int, threads: int | None, parameters: PredictArguments
+        self,
+        rows: Any,
+        k: int,
+        threads: int | None,
+        parameters: PredictArguments,
+        calibration: Calibration | None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return log-odds and numbers of the k best labels, numbered as in this shard."""
-        return self.index._rank(rows, k, None, threads, parameters)[:2]
+        return self._blended(calibration)._rank(rows, k, None, threads, parameters)[:2]
 
-    def explain(self, rows: Any, k: int, parameters: PredictArguments) -> list[RowExplanation]:
+    def explain(
+        self, rows: Any, k: int, parameters: PredictArguments, calibration: Calibration | None
+    ) -> list[RowExplanation]:
         """Return why the k best labels of this shard were predicted for each row."""
-        explained: list[RowExplanation] = self.index.explain(rows, k, **parameters)
+        explained: list[RowExplanation] = self._blended(calibration).explain(rows, k, **parameters)
         return explained
+
+    def _blended(self, calibration: Calibration | None) -> LabelIndex:
+        """Return the index with the calibration of all shards, if they have one."""
+        if calibration is not None and self._last.calibration != calibration:
+            self._last = self.index.with_calibration(calibration)
+        return self.index if calibration is None else self._last

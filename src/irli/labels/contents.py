@@ -119,8 +119,8 @@ def unpack_labels(folder: Folder) -> LabelContents:
                     **(_name_no_rows() if early else {}),
                 ),
                 LabelParameters.from_json(meta["defaults"]),
-                _unpack_calibration(meta["calibration"]),
-                _unpack_calibration(meta["alone"]) if "alone" in meta else INDEX_ALONE,
+                unpack_calibration(meta["calibration"]),
+                unpack_calibration(meta["alone"]) if "alone" in meta else INDEX_ALONE,
                 _unpack_tuned(meta.get("tuned")),
                 routing=_unpack_scaling("routing", meta, arrays),
                 ranking=_unpack_scaling("ranking", meta, arrays),
@@ -164,11 +164,21 @@ def _unpack_tuned(values: Any) -> LabelTuneResult | None:
     )
 
 
-def _unpack_calibration(values: dict[str, Any]) -> Calibration:
+def unpack_calibration(values: dict[str, Any]) -> Calibration:
     """Return the calibration. In early folders its curve is straight."""
     points = values.get("curve", [])
     curve = tuple((check_float("curve", x), check_float("curve", y)) for x, y in points)
     return Calibration(**values | {"curve": curve})
+
+
+def check_calibration(one: Calibration) -> None:
+    """Raise unless all numbers of a calibration that was read can be used."""
+    check_float("by_margin", one.by_margin, at_least=0.0)
+    check_float("by_votes", one.by_votes, at_least=0.0)
+    check_float("by_score", one.by_score)
+    check_float("threshold", one.threshold)
+    check_bool("own", one.own)
+    _check_curve(one.curve)
 
 
 def _check_curve(curve: Curve) -> None:
@@ -213,12 +223,7 @@ def _check_contents(contents: LabelContents) -> None:
     width = count_features(features, contents.recipe)
     check_array("project", layout.project, np.int8, None, width, None)
     for one in (calibration, contents.model.alone):
-        check_float("by_margin", one.by_margin, at_least=0.0)
-        check_float("by_votes", one.by_votes, at_least=0.0)
-        check_float("by_score", one.by_score)
-        check_float("threshold", one.threshold)
-        check_bool("own", one.own)
-        _check_curve(one.curve)
+        check_calibration(one)
     if len(layout.starts) > 1 or calibration.by_margin > 0:  # there is a ranker
         check_array("starts", layout.starts, np.int64, features + 1)
     if len(layout.near_starts) > 1 or calibration.by_votes > 0:  # there are near rows

@@ -76,7 +76,7 @@ def remove(contents: LabelContents, labels: NDArray[np.int64]) -> LabelContents:
     names = contents.names
     if names is not None:
         names = Names.of([names[label] for label in kept.tolist()], names.titles)
-    layout = _remove_from_layout(contents.model.layout, is_kept)
+    layout = take_labels(contents.model.layout, kept)
     return dataclasses.replace(
         contents,
         model=contents.model._replace(layout=layout),
@@ -85,7 +85,10 @@ def remove(contents: LabelContents, labels: NDArray[np.int64]) -> LabelContents:
     )
 
 
-def _remove_from_layout(layout: LabelLayout, is_kept: NDArray[np.bool_]) -> LabelLayout:
+def take_labels(layout: LabelLayout, kept: NDArray[np.int64]) -> LabelLayout:
+    """Return the layout with some of its labels (m,), in their order. They keep their scores."""
+    is_kept = np.zeros(len(layout.prior), dtype=np.bool_)
+    is_kept[kept] = True
     number = (np.cumsum(is_kept) - 1).astype(np.int32)
     stays = is_kept[layout.items]
     before = np.concatenate([[0], np.cumsum(stays)])

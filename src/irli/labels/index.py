@@ -30,7 +30,7 @@ from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import are_numbers, as_labels, as_query_rows, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
-from irli.engine.label_layout import BLOCK
+from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.errors import InvalidParameter, IrliWarning, NotFitted
 from irli.labels.assemble import assemble_labels, read_repetitions
 from irli.labels.calibration import Calibration
@@ -209,6 +209,7 @@ class LabelIndex(SavedIndex, Configured):
         contents = complete_labels(
             made,
             repetitions,
+            assemble_labels(repetitions, count_labels(labels)),
             rows,
             labels,
             recipe,
@@ -309,6 +310,7 @@ class LabelIndex(SavedIndex, Configured):
         contents = complete_labels(
             made,
             repetitions,
+            assemble_labels(repetitions, count_labels(labels)),
             rows,
             labels,
             old.recipe,
@@ -824,6 +826,14 @@ class LabelIndex(SavedIndex, Configured):
         """How scores and margins become log-odds."""
         return self._fitted().contents.model.calibration
 
+    def with_calibration(self, calibration: Calibration) -> LabelIndex:
+        """Return a copy that blends its sources in another way. Shards share a calibration."""
+        contents, predictor = self._fitted()
+        model = contents.model._replace(calibration=calibration)
+        index = copy.copy(self)
+        index._learned = _Learned(dataclasses.replace(contents, model=model), predictor)
+        return index
+
     @property
     def tuned(self) -> LabelTuneResult | None:
         """What `fit` or `refit` chose and measured. None if an early version wrote the folder."""
@@ -895,6 +905,7 @@ def _learned(contents: LabelContents) -> _Learned:
 def complete_labels(
     made: LabelProblem,
     repetitions: list[Repetition],
+    layout: LabelLayout,
     rows: Rows,
     labels: Sparse,
     recipe: Recipe,
@@ -902,9 +913,7 @@ def complete_labels(
     threads: int,
     progress: Progress = False,
 ) -> LabelContents:
-    """Run the last two phases, assemble and tune, on rows (n, d) with labels (n, L)."""
-    counts = count_labels(labels)
-    layout = assemble_labels(repetitions, counts)
+    """Run the last phase, tune, on rows (n, d) with labels (n, L), those of the layout."""
     model = tune_labels(layout, rows, labels, made, recipe, wishes, threads, progress)
     ranker = "with" if model.calibration.is_blended else "without"
     log.info("tuned: %s, %s ranker", model.parameters, ranker)
@@ -914,7 +923,7 @@ def complete_labels(
         history=[*join_histories(repetitions), *model.trials],
         rows=rows.shape[0],
         dim=rows.shape[1],
-        counts=counts,
+        counts=count_labels(labels),
         trained=made.trained,
         wishes=wishes,
     )

@@ -69,10 +69,23 @@ class Wishes(NamedTuple):
         Whether there is a ranker. None means: if it helps on held-out rows.
     objective : str
         See `irli.labels.objective`.
+    keep_held : bool
+        Whether `LabelModel.held` is wanted, with a ranker.
+    score : str or None
+        The routers' score: see `LabelParameters`. None means: the best on held-out rows.
     """
 
     ranker: bool | None = None
     objective: str = "balanced"
+    keep_held: bool = False
+    score: str | None = None
+
+
+class Held(NamedTuple):
+    """Held-out rows (n,), and their candidates by a ranker that was trained without them."""
+
+    rows: NDArray[np.int64]
+    found: Candidates
 
 
 class LabelTuneResult(NamedTuple):
@@ -112,6 +125,8 @@ class LabelModel(NamedTuple):
         How rows are scaled for the routers, and for the ranker and near rows.
     cost : float
         Of the ranker, for training it again.
+    held : Held, optional
+        If it was wished for: the sources can then be weighed again.
     """
 
     layout: LabelLayout
@@ -124,6 +139,7 @@ class LabelModel(NamedTuple):
     cost: float = COST
     prune: float = LEAST_PRUNE
     trials: Sequence[dict[str, Any]] = ()
+    held: Held | None = None
 
 
 def tune_labels(
@@ -147,8 +163,11 @@ def tune_labels(
     held, truth = split.held, labels[split.held]
     width = min(_SHORTLIST + _MORE_PER_LABEL * labels.nnz // labels.shape[0], labels.shape[1])
     by_votes = recipe.search == "votes" and not want_ranker
-    choose = _choose_probes_by_votes if by_votes else _choose_parameters
-    parameters = choose(predictor, routed[held], truth, width, threads)
+    if by_votes:
+        parameters = _choose_probes_by_votes(predictor, routed[held], truth, width, threads)
+    else:
+        score = wishes.score or choose_score(predictor, routed[held], truth, width, threads)
+        parameters = _choose_probes(predictor, routed[held], truth, width, score, threads)
     scores, found = predictor.predict(
         routed[held], routed[held], width, parameters, threads=threads
     )
@@ -175,7 +194,10 @@ def tune_labels(
     log.info("held-out quality: index alone %.4f, blended %.4f", quality, choice.quality)
     if want_ranker is None and choice.quality < quality + _TIE:
         return index_alone._replace(trials=bench.trials)
-    return bench.complete(trial, choice, index_alone)
+    model = bench.complete(trial, choice, index_alone)
+    if not wishes.keep_held:
+        return model
+    return model._replace(held=Held(split.held, bench.list_candidates(trial, choice.way)))
 
 
 class _Trial(NamedTuple):
@@ -385,16 +407,20 @@ class _Bench:
         held = self.split.held
         near = way.parameters.near if len(way.known.scale) else 0
         way = way._replace(parameters=dataclasses.replace(way.parameters, near=near))
-        layout = add_near_rows(add_ranker(self.layout, way.ranker), way.known)
-        asked = Calibration(1.0, 1.0, 0.0, 1.0, own=True)
-        found = Predictor(layout).list_candidates(
-            self.routed[held], trial.ranked[held], way.parameters, asked, self.threads
-        )
-        truth = self.labels[held]
+        found, truth = self.list_candidates(trial, way), self.labels[held]
         calibration = fit_calibration(found, truth, self.goal)
         best = rank_candidates(found, calibration)
         quality, precision = self.goal.measure(best, truth), mean_precision(best, truth)
         return _Evaluation(way, calibration.fit_curve(found, truth), quality, precision)
+
+    def list_candidates(self, trial: _Trial, way: _Way) -> Candidates:
+        """Return the candidates of the held-out rows, with what all sources know of them."""
+        held = self.split.held
+        layout = add_near_rows(add_ranker(self.layout, way.ranker), way.known)
+        asked = Calibration(1.0, 1.0, 0.0, 1.0, own=True)
+        return Predictor(layout).list_candidates(
+            self.routed[held], trial.ranked[held], way.parameters, asked, self.threads
+        )
 
     # --- completing ------------------------------------------------------------------------------
 
@@ -403,7 +429,7 @@ class _Bench:
 
         Its negatives are mined by a ranker that has seen all rows, too.
         """
-        labelled, ranked = np.flatnonzero(np.diff(self.labels.indptr)), trial.ranked
+        labelled, ranked = np.union1d(self.split.train, self.split.held), trial.ranked
         first, _ = self._train(ranked, self.gathered, labelled, COST)
         negatives = mine_negatives(first, ranked, self.gathered, self.threads)
         ranker = self._train_on(ranked, negatives, labelled, trial.cost, choice.prune)
@@ -485,26 +511,40 @@ def _choose_probes_by_votes(
     return max((LabelParameters(probes, width, "votes") for probes in counts), key=measure)
 
 
-def _choose_parameters(
+def choose_score(
     predictor: Predictor, rows: Sparse, truth: Sparse, width: int, threads: int
-) -> LabelParameters:
-    """Choose the best score, then the fewest probes that lose almost nothing."""
+) -> str:
+    """Choose the routers' score with the best labels of held-out rows."""
     tried = _list_probes(predictor.layout)
-
-    def quality(parameters: LabelParameters) -> float:
-        _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
-        return (mean_precision(found, truth) + recall(found, truth, width)) / 2
-
     usual = tried[min(len(tried) - 1, _USUAL)]
+
+    def quality(score: str) -> float:
+        parameters = LabelParameters(usual, width, score)
+        return _measure_routers(predictor, rows, truth, parameters, threads)
+
     # Among equals the last one wins. Weighted votes come first: they separate labels the least.
-    by_quality = sorted(_SCORES, key=lambda score: quality(LabelParameters(usual, width, score)))
-    score = by_quality[-1]
-    reached = quality(LabelParameters(tried[-1], width, score)) - _TOLERANCE
-    for probes in tried:
-        parameters = LabelParameters(probes, width, score)
-        if quality(parameters) >= reached:
+    return sorted(_SCORES, key=quality)[-1]
+
+
+def _choose_probes(
+    predictor: Predictor, rows: Sparse, truth: Sparse, width: int, score: str, threads: int
+) -> LabelParameters:
+    """Choose the fewest probes that lose almost nothing."""
+    ways = [LabelParameters(probes, width, score) for probes in _list_probes(predictor.layout)]
+    reached = _measure_routers(predictor, rows, truth, ways[-1], threads) - _TOLERANCE
+    for parameters in ways:
+        if _measure_routers(predictor, rows, truth, parameters, threads) >= reached:
             break
     return parameters
+
+
+def _measure_routers(
+    predictor: Predictor, rows: Sparse, truth: Sparse, parameters: LabelParameters, threads: int
+) -> float:
+    """Return the mean of precision and recall among the candidates."""
+    width = parameters.candidates
+    _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
+    return (mean_precision(found, truth) + recall(found, truth, width)) / 2
 
 
 def _list_probes(layout: LabelLayout) -> list[int]:
