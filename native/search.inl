@@ -581,12 +581,9 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
   while (true) {
     int64_t probed = probe(layout, plan, row, level, scratch);
     counts.level = level;
-    counts.strange = false;
-    if (is_unsure(layout, plan, counts)) {
-      counts.strange = is_worth_all(layout, plan, filter, level);
-      if (counts.strange) return list_all(layout, filter, scratch);
-      counts.strange = choose_by(plan, true).by_codes == choose_by(plan, false).by_codes;
-    }
+    counts.strange = is_unsure(layout, plan, counts);
+    if (counts.strange && is_worth_all(layout, plan, filter, level))
+      return list_all(layout, filter, scratch);
     int64_t more = centroids_at(layout, plan, level) + missing;
     if (counts.strange) more += count_more(plan, filter, probed, 0);
     if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);

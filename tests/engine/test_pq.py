@@ -55,6 +55,32 @@ def test_codewords_are_learned() -> None:
     assert np.square(errors(book, X)).mean() < 0.02 * np.square(book.coordinates(X)).mean()
 
 
+def test_outliers_take_up_no_codewords() -> None:
+    """Each is alone in its bucket, or among others: the codes of all others are as good."""
+    X = gauss(2000, 8)
+    offsets, items = np.array([[0, 1000, 1995, 1996, 1998, 2000]]), np.arange(2000, dtype=np.int32)
+    far = X.copy()
+    far[[3, 500, *range(1990, 2000)]] *= 1000
+    lost = []
+    for vectors in (X, far):
+        codes = encode_items(vectors, True, 8, offsets, items, np.random.default_rng(0))
+        coordinates = X @ codes.rotation + codes.shift
+        gaps = coordinates[:, :, None] - codes.codewords[:, 0]  # to the codewords of each piece
+        lost.append(np.square(gaps).min(axis=2)[:1990].mean())
+    assert lost[1] < 1.5 * lost[0]
+
+
+def test_a_cluster_far_away_has_codewords() -> None:
+    """A tenth of the items: far from all others, and as close to each other."""
+    X = gauss(2000, 8)
+    X[1800:] += 1000
+    offsets, items = np.array([[0, 900, 1800, 2000]]), np.arange(2000, dtype=np.int32)
+    codes = encode_items(X, True, 8, offsets, items, np.random.default_rng(0))
+    coordinates = X @ codes.rotation + codes.shift
+    lost = np.square(coordinates[:, :, None] - codes.codewords[:, 0]).min(axis=2)
+    assert lost[1800:].mean() < 0.7  # of a variance of 1; one codeword would lose all of it
+
+
 def test_score_aware_codes_lose_less_along_the_vector() -> None:
     X = gauss(2000, 16) + 0.3
     plain, aware = book_of(X, 8, 1.0), book_of(X, 8, 4.0)

@@ -394,6 +394,13 @@ def test_codes_choose_the_candidates_of_a_strange_query(guard: Any) -> None:
     assert ask(coded, at=404.5, layout=line(codes=True)).items.tolist() == [404, 405, 403]
 
 
+def test_a_query_of_which_routers_are_unsure_is_scanned_once() -> None:
+    """By codes at once, though the others are compared with all that is found."""
+    p = plan(k=3, threshold=threshold_for(2), wide=5, unsure=0.4, picked=20)
+    told = ask(p, at=404.5, layout=line(codes=True))
+    assert (told.read, told.chosen) == (5 * EACH, 20)
+
+
 @pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])
 @pytest.mark.parametrize("form", [PLAIN, COSINE])
 def test_far_is_for_inner_products_of_a_query_of_length_1(length: float, form: int) -> None:

@@ -18,10 +18,11 @@ from planted import clusters, exact_distances, nearness
 import irli
 from irli import VectorIndex
 from irli.errors import IrliError
+from irli.vectors import trial as trials
 from irli.vectors import tune as tuning
 from irli.vectors.held_out import hold_out
 from irli.vectors.parameters import OperatingPoint, SearchParameters
-from irli.vectors.tune import Measured, Trial
+from irli.vectors.trial import Measured, Trial, make_trials
 from irli.vectors.tune_result import TuneResult
 
 METRICS = ("l2", "ip", "cosine")
@@ -199,7 +200,7 @@ def test_between_the_points_nearly_all_is_found(index: VectorIndex, k: int) -> N
 
 def make_trial(index: VectorIndex, k: int) -> Trial:
     length = index.defaults.length
-    return tuning._make_trials(index._fitted(), index._tuning, index.metric, [k], length)[0]
+    return make_trials(index._fitted(), index._tuning, index.metric, [k], length)[0]
 
 
 def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
@@ -214,7 +215,7 @@ def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     hits = (distances <= last + slack(last)) & (found.ids != held.rows[:, None])
     shares = np.minimum(hits.sum(axis=1), k) / k
     assert seen.recall == pytest.approx(shares.mean(), abs=0.01)
-    margin = tuning._MARGIN * shares.std() / np.sqrt(len(shares))
+    margin = trials._MARGIN * shares.std() / np.sqrt(len(shares))
     assert seen.recall - seen.safe_recall == pytest.approx(margin, abs=5e-3)
     told = index.explain(held.queries, k=k + 1, probes=1)
     assert seen.scanned == pytest.approx(told.scanned.mean())
@@ -408,7 +409,7 @@ def test_no_other_probes_and_votes_take_less_work(voting: VectorIndex, target: f
     tuned = voting.tune(recall=target, k=5, queries=queries)
     assert tuned.reached
     assert tuned.recall >= target
-    [trial] = tuning._make_trials(voting._fitted(), hold_out(queries), voting.metric, [5])
+    [trial] = make_trials(voting._fitted(), hold_out(queries), voting.metric, [5])
     for votes in range(1, 7):
         for probes in range(1, 25):
             other = SearchParameters(probes=probes, min_votes=votes, score="votes")

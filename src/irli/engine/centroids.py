@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.memory import release_pages
+from irli.engine.outliers import is_usual, measure_from_middle
 from irli.engine.vector_layout import Centroids
 
 _BLOCK = 1 << 16  # entries summed at a time
 _MATES = 256  # items of a bucket that are compared with each other, at most
-_OUTLIER = 100.0  # times the median squared distance from the mean of a bucket
 _COPY = 1e-6  # a distance, relative to the largest, below which items are copies
 
 
@@ -58,10 +58,10 @@ def find_centroids(
     centre = _find_mean(vectors) if l2 else np.zeros(dim)
     bucket = np.repeat(np.arange(buckets), np.diff(offsets))
     entries = items[offsets[0] : offsets[-1]]
-    means, squares = _average(vectors, centre, bucket, entries, buckets)
     if metric != "ip":
-        usual = _find_usual(vectors, centre, bucket, entries, means)
-        means, squares = _average(vectors, centre, bucket[usual], entries[usual], buckets)
+        usual = _find_usual(vectors, offsets, items)
+        bucket, entries = bucket[usual], entries[usual]
+    means, squares = _average(vectors, centre, bucket, entries, buckets)
     bias = -squares / 2 if l2 else np.zeros(buckets)
     bias[np.diff(offsets) == 0] = -np.inf  # nothing in there
     variance = np.maximum(squares - np.square(means).sum(axis=1), 0) / dim
@@ -97,25 +97,15 @@ def _average(
 
 
 def _find_usual(
-    vectors: NDArray[np.float32],
-    centre: NDArray[np.float64],
-    bucket: NDArray[np.int64],
-    entries: NDArray[np.int32],
-    means: NDArray[np.float64],
+    vectors: NDArray[np.float32], offsets: NDArray[np.int64], items: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return which entries are not much farther from the mean of their bucket than the others."""
-    far = np.empty(len(entries))
-    for start in range(0, len(entries), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        off = vectors[entries[part]] - centre - means[bucket[part]]
-        far[part] = np.einsum("ij,ij->i", off, off)
-        release_pages(vectors)
-    counts = np.bincount(bucket, minlength=len(means))
-    middle = np.cumsum(counts) - counts + counts // 2  # the upper median keeps half at least
-    median = np.zeros(len(means))
-    median[counts > 0] = far[np.lexsort((far, bucket))][middle[counts > 0]]
-    usual: NDArray[np.bool_] = far <= _OUTLIER * median[bucket]
-    return usual
+    """Return which entries are no outliers beside the others of their bucket."""
+    far, counts = measure_from_middle(vectors, offsets, items), np.diff(offsets)
+    bucket = np.repeat(np.arange(len(counts)), counts)
+    place = np.cumsum(counts) - counts + counts // 2  # the upper median keeps half at least
+    typical = np.zeros(len(counts))
+    typical[counts > 0] = far[np.lexsort((far, bucket))][place[counts > 0]]
+    return is_usual(far, typical[bucket])
 
 
 def _find_reach(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from irli import _native
 from irli.base.memory import empty_at_line, release_pages
+from irli.engine.outliers import is_usual, measure_from_middle
 from irli.engine.vector_layout import LANES, ROWS, WORDS, Codes, place_blocks
 
 _ITERATIONS = 8
@@ -140,11 +141,13 @@ def encode_items(
         return no_codes(vectors.shape[1])
     pieces = _round_up(pieces)
     dims = min(vectors.shape[1], max(2 * pieces, _FEW_DIMS))
-    book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng)
+    # For inner products, outliers are the nearest items.
+    usual = _find_usual(vectors, offsets[0], items) if l2 else None
+    book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng, usual)
     codes = book.encode(vectors)
     blocks, starts = _pack_blocks(codes, offsets, items)
     codewords = book.codewords * np.float64(book.unit)
-    rotation = _leave_out_flat_axes(book, vectors, codes)
+    rotation = _leave_out_flat_axes(book, vectors, codes, usual)
     # For inner products the query needs no centre: it would add the same to all items.
     shift = -book.centre @ rotation if l2 else np.zeros(rotation.shape[1])
     lengths = np.square(codewords).sum(axis=2) if l2 else np.zeros(codewords.shape[:2])
@@ -160,17 +163,32 @@ def encode_items(
     )
 
 
+def _find_usual(
+    vectors: NDArray[np.float32], offsets: NDArray[np.int64], items: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return which items (N,) are no outliers in one of their buckets, beside all other items."""
+    far = np.full(len(vectors), np.inf)
+    entries = items[offsets[0] : offsets[-1]]
+    np.minimum.at(far, entries, measure_from_middle(vectors, offsets, items))
+    return is_usual(far, np.median(far))
+
+
 def _leave_out_flat_axes(
-    book: Codebook, vectors: NDArray[np.float32], codes: NDArray[np.uint8]
+    book: Codebook,
+    vectors: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    usual: NDArray[np.bool_] | None,
 ) -> NDArray[np.float32]:
     """Return the rotation (d, p) for queries: along axes where items hardly differ, they are 0.
 
     What a query has along such an axis adds the same to the scores of all items. But codes have
     errors along every axis, which it multiplies. A query far from the items would drown in them.
     """
-    step = max(1, len(vectors) // SAMPLE)
-    coordinates = book.coordinates(np.asarray(vectors[::step])).astype(np.float64)
-    error = np.square(coordinates - book.decode(codes[::step])).mean()
+    rows = np.arange(0, len(vectors), max(1, len(vectors) // SAMPLE))
+    if usual is not None:
+        rows = rows[usual[rows]]
+    coordinates = book.coordinates(np.asarray(vectors[rows])).astype(np.float64)
+    error = np.square(coordinates - book.decode(codes[rows])).mean()
     squares, axes = np.linalg.eigh(coordinates.T @ coordinates / len(coordinates))
     kept = axes[:, squares >= _FLAT * error]
     if kept.shape[1] in (0, len(axes)):
@@ -196,9 +214,16 @@ def learn_codebook(
     dims: int,
     eta: float,
     rng: np.random.Generator,
+    usual: NDArray[np.bool_] | None = None,
 ) -> Codebook:
-    """Learn `pieces` x 16 codewords for the `dims` leading directions of vectors (N, d)."""
+    """Learn `pieces` x 16 codewords for the `dims` leading directions of vectors (N, d).
+
+    Outliers would take up the codewords, since their squared errors are the largest. So they are
+    left out, if it is given which vectors (N,) are usual.
+    """
     rows = rng.choice(len(vectors), size=min(SAMPLE, len(vectors)), replace=False)
+    if usual is not None:
+        rows = rows[usual[rows]]
     sample = np.asarray(vectors[np.sort(rows)])
     centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     rotation = _make_rotation(sample - centre, pieces, dims, rng)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,46 +17,34 @@ from numpy.typing import NDArray
 from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.base.recipe import is_exact_cheap
-from irli.base.threads import thread_count
 from irli.engine.exact import exact_neighbors
 from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
-from irli.errors import FormatError
 from irli.vectors.held_out import HeldOut
 from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.reach import find_homes
 from irli.vectors.relevance import tune_by_relevance
 from irli.vectors.searcher import Searcher
+from irli.vectors.strange import allow_strange
+from irli.vectors.trial import ROUTED, Measured, Trial, make_trials
 from irli.vectors.tune_result import TuneResult, describe_exact
-from irli.vectors.work import count_centroid_work, count_exact_work, count_query_work, count_work
+from irli.vectors.work import count_exact_work
 
 log = get_logger(__name__)
 
 _KS = (1, 10, 100, 300, 1000)  # the numbers of items to tune for, besides the given one
-_MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
-_MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
 _SELF_HITS = 0.999  # the share of the items that must find themselves
-_SELF_SAMPLE, _SAMPLED_HITS = 10_000, 0.9993  # so many are tried, and more of them must
+_SAMPLED_HITS = 0.9993  # of those that are tried
 _STRIDES = 16  # coarse steps of a threshold, from the least work to the most
 _PATIENCE = 3.0  # times as many entries without a gain
 _STEPS = 5  # bisection steps within a stride
-_LEAST = 1e-8  # smallest threshold that is tried before every bucket is probed, or smaller
 _STEP = 1 / 27  # of the way to the least threshold, by which items that miss themselves lower it
 _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
-_STRANGE = 3.7  # times the work of the others for a strange query; fuller buckets may take more
-_PICKED = 2.5  # times as many candidates as the others that codes choose for it
-_PICKED_SHARE = 1 / 3  # of its work, for candidates, if the others are compared with all found
-_COPIES = 32  # of an item that are left out
-_USUAL = 0.99  # of the others, a strange query is farther from its best bucket, or less sure, than
-_ROUTED = 64  # queries routed at a time
-_TINY = 5e-324  # stands for a threshold of 0
-_FEWEST = 20  # held-out queries that can tell what is far
 _VOTES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # the least votes of a candidate that are tried
 _MORE_PROBES = 1.06  # times as many probes, until they reach the recall
 _TOO_MUCH = 2.0  # times the least work, from which on more votes are not tried
-_TIE = {"l2": 1e-5, "ip": 1e-6, "cosine": 1e-6}  # a relative difference that is due to rounding
 _MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
 
 
@@ -81,11 +69,11 @@ def tune(
     if held.by_relevance:
         return tune_by_relevance(searcher, held, recall, k)
     if by_votes:
-        [trial] = _make_trials(searcher, held, metric, [k])
+        [trial] = make_trials(searcher, held, metric, [k])
         return _tune_votes(trial, recall)
     others = {min(each, items) for each in _KS} - {k}
     length = _find_usual_length(held.queries) if metric == "ip" else None
-    trials = _make_trials(searcher, held, metric, [k, *sorted(others)], length)
+    trials = make_trials(searcher, held, metric, [k, *sorted(others)], length)
     trial = trials[0]
     best = _choose_family(trial, recall)
     if _is_exact_better(searcher.layout, best.point.work):
@@ -96,8 +84,7 @@ def tune(
     work = trial.measure(dataclasses.replace(parameters.at(k), points=())).work
     if _is_exact_better(searcher.layout, work):
         return _compare_all(searcher.layout, recall, k, work)
-    parameters = _allow_strange(trials, parameters)
-    parameters = _find_unsure(trial, dataclasses.replace(parameters, far=_find_far(trial)))
+    parameters = allow_strange(trials, parameters)
     seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
     self_hits = trial.self_hits(parameters)
     reached = seen.recall >= recall and self_hits >= _SELF_HITS
@@ -155,6 +142,17 @@ def _report(tuned: TuneResult, recall: float, items: int) -> None:
             tuned.scanned,
             items,
         )
+
+
+def _find_usual_length(queries: NDArray[np.float32]) -> float:
+    """Return the length of most queries: routers know them best.
+
+    Examples
+    --------
+    >>> _find_usual_length(np.array([[3.0, 4.0], [0.0, 6.0], [900.0, 0.0]], dtype="f4"))
+    6.0
+    """
+    return float(np.median(np.linalg.norm(queries.astype(np.float64), axis=1)))
 
 
 # --- families of parameters ----------------------------------------------------------------------
@@ -296,50 +294,6 @@ def _describe(
     return _Found(dial, factor, parameters, point, reached)
 
 
-def _allow_strange(trials: list[Trial], parameters: SearchParameters) -> SearchParameters:
-    """Set the work of each point, and what strange queries may do for a multiple of it.
-
-    They are compared with all items if that is allowed. Else codes choose their candidates, if
-    there are codes: they read more buckets for the same work.
-    """
-    points = []
-    for trial in sorted(trials, key=lambda each: each.k):
-        [point] = [each for each in parameters.points if each.k == trial.k]
-        seen = trial.measure(dataclasses.replace(parameters.at(trial.k), points=()))
-        point = point._replace(work=seen.work)
-        coded = parameters.score == "codes" and point.candidates is not None
-        points.append(_count_strange(trial.searcher.layout, point, seen.probed, coded))
-    return dataclasses.replace(parameters, points=tuple(points))
-
-
-def _count_strange(
-    layout: VectorLayout, point: OperatingPoint, probed: float, coded: bool
-) -> OperatingPoint:
-    """Return the point with the buckets and candidates that a strange query may have.
-
-    The others probe so many buckets, and their candidates are chosen by codes if they are `coded`.
-    """
-    first = point.work
-    if count_exact_work(layout, len(layout.vectors)) <= (_STRANGE - 1) * first:
-        return point._replace(wide=layout.bias.size)
-    codes = layout.codes.blocks.size > 0
-    nothing, load = count_work(layout, 0, 0, 0, codes), len(layout.items) / layout.bias.size
-    left = _STRANGE * first - nothing - count_centroid_work(layout)
-    picked = 0
-    if codes:
-        each = count_work(layout, 0, 0, 1, codes) - nothing
-        few = _PICKED * (point.candidates or 0) if coded else _PICKED_SHARE * left / each
-        picked = min(max(int(few), point.k), MOST_CANDIDATES)
-        left -= picked * each
-    bucket = count_work(layout, 1, load, 0 if codes else load, codes) - nothing
-    spent = (first - count_work(layout, 0, 0, 0, coded)) / bucket
-    return point._replace(
-        wide=min(max(1, int(left / bucket)), layout.bias.size - 1),
-        spent=max(0, int(spent - probed)),
-        picked=picked,
-    )
-
-
 def _let_items_find_themselves(
     trial: Trial, parameters: SearchParameters, recall: float
 ) -> SearchParameters:
@@ -401,39 +355,6 @@ def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
     return tuple(rising)
 
 
-def _find_far(trial: Trial) -> float | None:
-    """Return how far its nearest item is if a query is strange, sure or not: see `Centroids`."""
-    centroids = trial.searcher.layout.centroids
-    if not centroids.centre.size:
-        return None
-    best = np.concatenate([logits[:, 0].argmax(axis=1) for logits in trial.route()])
-    times = (trial.nearest - centroids.base[best]) / centroids.reach[best]
-    shares = []
-    for kind in (trial.rows >= 0, trial.rows < 0):
-        if (kind & np.isfinite(times)).sum() >= _FEWEST:
-            shares.append(float(np.quantile(times[kind & np.isfinite(times)], _USUAL)))
-    return max(shares, default=None)
-
-
-def _find_unsure(trial: Trial, parameters: SearchParameters) -> SearchParameters:
-    """Set the probability of all probed buckets, for each point, below which a query is strange."""
-    cuts = np.log([max(point.threshold, _TINY) for point in parameters.points])
-    sure = np.empty((len(trial.queries), len(cuts)))
-    for start, logits in zip(range(0, len(sure), _ROUTED), trial.route(), strict=True):
-        part = slice(start, start + _ROUTED)
-        for j, cut in enumerate(cuts):
-            probed = (logits >= cut) | (logits >= logits.max(axis=2, keepdims=True))
-            sure[part, j] = np.where(probed, np.exp(logits), 0).sum(axis=2).mean(axis=1)
-    kinds = [kind for kind in (trial.rows >= 0, trial.rows < 0) if kind.sum() >= _FEWEST]
-    if not kinds:
-        return parameters
-    unsure = np.min([np.quantile(sure[kind], 1 - _USUAL, axis=0) for kind in kinds], axis=0)
-    points = zip(parameters.points, np.minimum(unsure, 1.0), strict=True)
-    return dataclasses.replace(
-        parameters, points=tuple(point._replace(unsure=float(least)) for point, least in points)
-    )
-
-
 # --- the paper's way -----------------------------------------------------------------------------
 
 
@@ -465,9 +386,9 @@ def _count_needed_probes(trial: Trial) -> NDArray[np.int64]:
     vectors, buckets = searcher.layout.vectors, searcher.layout.bias.shape[1]
     truth = exact_neighbors(trial.queries, vectors, trial.k, trial.metric, rows=trial.rows)
     needed = []
-    for start in range(0, len(truth), _ROUTED):
-        logits = searcher.route(trial.queries[start : start + _ROUTED])
-        for column in truth[start : start + _ROUTED].T:
+    for start in range(0, len(truth), ROUTED):
+        logits = searcher.route(trial.queries[start : start + ROUTED])
+        for column in truth[start : start + ROUTED].T:
             row = np.flatnonzero(column >= 0)[:, None]
             own = homes[column[row[:, 0]]]  # (rows, entries)
             reached = logits[row, own // buckets, own % buckets]
@@ -487,155 +408,3 @@ def _find_probes(
         if probes >= buckets or trial.measure(parameters).safe_recall >= recall:
             return parameters
         probes = min(buckets, max(probes + 1, math.ceil(_MORE_PROBES * probes)))
-
-
-# --- measuring -----------------------------------------------------------------------------------
-
-
-class Measured(NamedTuple):
-    """What a search did on the held-out queries, on average."""
-
-    recall: float
-    safe_recall: float  # less a margin, for the chance in the choice of the queries
-    probed: float
-    scanned: float
-    work: float
-
-
-def _find_usual_length(queries: NDArray[np.float32]) -> float:
-    """Return the length of most queries: routers know them best.
-
-    Examples
-    --------
-    >>> _find_usual_length(np.array([[3.0, 4.0], [0.0, 6.0], [900.0, 0.0]], dtype="f4"))
-    6.0
-    """
-    return float(np.median(np.linalg.norm(queries.astype(np.float64), axis=1)))
-
-
-def _make_trials(
-    searcher: Searcher, held: HeldOut, metric: str, ks: list[int], length: float | None = None
-) -> list[Trial]:
-    """Return a trial for each k. The true neighbours are computed once for few and for many."""
-    trials: dict[int, Trial] = {}
-    for part, step in (
-        ([k for k in ks if k < _MANY], 1),
-        ([k for k in ks if k >= _MANY], max(1, len(held.rows) // _QUERIES)),
-    ):
-        if part:
-            some = HeldOut(held.queries[::step], held.rows[::step], held.relevant[::step])
-            truth = _find_truth(searcher, some, metric, max(part))
-            trials |= {k: Trial(searcher, some, metric, k, truth, length) for k in part}
-    return [trials[k] for k in ks]
-
-
-def _find_truth(
-    searcher: Searcher, held: HeldOut, metric: str, k: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the kernel distances of the k nearest items (n, k), and how many copies were left out.
-
-    A held-out item stands for a new query. A new query has no copies among the items, so those of
-    the item are no neighbours either. Missing distances are infinite.
-    """
-    vectors = searcher.layout.vectors
-    width = min(k + _COPIES, len(vectors))
-    rows = exact_neighbors(held.queries, vectors, width, metric, rows=held.rows)
-    near = np.full((len(rows), k), np.inf, dtype=np.float32)
-    copies = np.zeros(len(rows), dtype=np.int64)
-    for i, query in enumerate(held.queries):
-        found = vectors[rows[i][rows[i] >= 0]]
-        equal = (found == query).all(axis=1) & (held.rows[i] >= 0)
-        copies[i] = equal.sum()
-        found = found[~equal][:k]
-        if metric == "l2":
-            near[i, : len(found)] = np.square(found - query).sum(axis=1)
-        else:
-            near[i, : len(found)] = -(found @ query)
-    return near, copies
-
-
-class Trial:
-    """Held-out queries with the distances of their true neighbours, to measure parameters on."""
-
-    def __init__(
-        self,
-        searcher: Searcher,
-        held: HeldOut,
-        metric: str,
-        k: int,
-        truth: tuple[NDArray[np.float32], NDArray[np.int64]],
-        length: float | None = None,
-    ) -> None:
-        self.searcher, self.metric, self.k, self.length = searcher, metric, k, length
-        self.queries, self.rows = np.ascontiguousarray(held.queries), np.asarray(held.rows)
-        near, self._copies = truth
-        self._count = np.isfinite(near[:, :k]).sum(axis=1)
-        self._last = near[np.arange(len(near)), np.maximum(self._count, 1) - 1]
-        self.nearest = near[:, 0]
-        if metric == "ip":  # so that it holds for queries of any length
-            self.nearest = self.nearest / np.maximum(np.linalg.norm(self.queries, axis=1), 1e-30)
-        self.least = self._find_least()
-        self.measure = cache(self._measure)
-        self.self_hits = cache(self._count_self_hits)
-
-    def _find_least(self) -> float:
-        """Return the least threshold to try. For sharp routers it is tiny: it finds half of all."""
-        some = next(self.route(), np.zeros(1, dtype=np.float32))
-        return float(np.clip(np.exp(np.median(some.astype(np.float64))), 1e-300, _LEAST))
-
-    def route(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the log-probabilities (n, R, B) of a few queries at a time."""
-        for start in range(0, len(self.queries), _ROUTED):
-            queries = self.queries[start : start + _ROUTED]
-            if self.length:
-                lengths = np.linalg.norm(queries, axis=1, keepdims=True)
-                factors = self.length / np.where(lengths > 0, lengths, self.length)
-                queries = (queries * factors).astype(np.float32)
-            yield self.searcher.route(queries)
-
-    def _measure(self, parameters: SearchParameters) -> Measured:
-        """Return recall and work. A query never counts as its own neighbour.
-
-        The recall is that of the held-out items or that of the sample queries, whichever is lower:
-        many easy items must not hide a few hard queries.
-        """
-        spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
-        more = int(min(self.k + spare, len(self.searcher.layout.vectors)))
-        parameters = dataclasses.replace(parameters, length=self.length)
-        plan = parameters.to_plan(more, fill=False)  # so that more work never lowers the recall
-        distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
-        near = distances <= (self._last + _TIE[self.metric] * np.abs(self._last))[:, None]
-        others = (found >= 0) & (found != self.rows[:, None])
-        hits = (near & others).sum(axis=1) - self._copies
-        hits = np.clip(hits, 0, self._count)
-        share = np.divide(hits, self._count, out=np.ones(len(hits)), where=self._count > 0)
-        kinds = [share[kind] for kind in (self.rows >= 0, self.rows < 0) if kind.any()]
-        recalls = [float(each.mean()) for each in kinds]
-        errors = [float(each.std() / math.sqrt(len(each))) for each in kinds]
-        safe = [mean - _MARGIN * error for mean, error in zip(recalls, errors, strict=True)]
-        return Measured(
-            recall=min(recalls, default=1.0),
-            safe_recall=min(safe, default=1.0),
-            probed=float(counts[:, 0].mean()),
-            scanned=float(counts[:, 1].mean()),
-            work=float(count_query_work(self.searcher.layout, counts).mean()),
-        )
-
-    def _count_self_hits(self, parameters: SearchParameters) -> float:
-        """Return the share of the items that find themselves, or an item with equal numbers."""
-        if self.metric == "ip":
-            return 1.0
-        vectors = self.searcher.layout.vectors
-        rows = np.arange(len(vectors))[:: max(1, len(vectors) // _SELF_SAMPLE)]
-        items = np.ascontiguousarray(vectors[rows])
-        if not np.isfinite(items).all():  # only a forged folder has such vectors
-            raise FormatError(
-                "The vectors of the index must be finite numbers, and some are not. "
-                "Build the index again."
-            )
-        plan = parameters.to_plan(1)
-        distances, found, _ = self.searcher.measure(items, plan, thread_count(None))
-        own = np.zeros(len(items)) if self.metric == "l2" else -np.square(items).sum(axis=1)
-        near = distances[:, 0] <= own + _TIE[self.metric] * np.abs(own)  # as near as itself
-        equal = (found[:, 0] >= 0) & near
-        return float(equal.mean())
