@@ -109,10 +109,8 @@ inline float squared_distance(const float* a, const float* b, int64_t count) {
   }
 }
 
-// Copy a row, scaled to unit length if `unit`. Return whether it is finite and, unless it is scaled,
-// no longer than the vectors of an index may be: squares of longer ones are no float32 numbers.
+// Copy a row, scaled to unit length if `unit`. Return whether it is finite.
 inline bool copy_row(const float* row, int64_t count, bool unit, float* out) {
-  constexpr double kLongest = 1e18;
   // In float64, where the square of a float32 cannot overflow. Eight sums, so that the compiler may
   // use vectors and still keep one order.
   double total[8] = {};
@@ -123,8 +121,7 @@ inline bool copy_row(const float* row, int64_t count, bool unit, float* out) {
   for (; j < count; ++j) total[0] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
   const double length = ((total[0] + total[4]) + (total[2] + total[6])) +
                         ((total[1] + total[5]) + (total[3] + total[7]));
-  const double most = unit ? 1.7976931348623157e308 : kLongest * kLongest;
-  if (!(length <= most)) return false;  // or NaN
+  if (!(length <= 1.7976931348623157e308)) return false;  // infinite or NaN
   if (unit) {
     const double scale = length > 0 ? 1.0 / sqrt(length) : 0.0;
     for (j = 0; j < count; ++j) out[j] = static_cast<float>(row[j] * scale);

@@ -99,9 +99,6 @@ void test_rows(const Exposed& backend) {
         CHECK(near(got[j], square > 0 ? scaled[j] / std::sqrt(square) : 0, 1));
     }
     if (size == 0) continue;
-    row[0] = 2e18f;
-    CHECK(!backend.copy_row(row.data(), size, false, got.data()));
-    CHECK(backend.copy_row(row.data(), size, true, got.data()));
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
       row[source.below(size)] = bad;
       CHECK(!backend.copy_row(row.data(), size, true, got.data()));

@@ -31,7 +31,7 @@ PHASES = [
     "irli.vectors.assemble.find_centroids",
     "irli.vectors.assemble.make_layout",
     "irli.vectors.tune.tune",
-    "irli.vectors.tune.exact_neighbors",
+    "irli.vectors.trial.exact_neighbors",
     "irli.vectors.index.Ids",
     "irli.vectors.index.Searcher",
 ]

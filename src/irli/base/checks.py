@@ -20,7 +20,7 @@ from irli.errors import DimensionMismatch, InvalidParameter
 _MOST_PADDED = 1 << 16
 # Values checked at a time. This limits the scratch memory of a check to a megabyte.
 _BLOCK = 1 << 20
-_LONGEST = 1e18  # length of a vector; its square is a float32, with room for a sum
+LONGEST = 1e18  # length of a vector; its square is a float32, with room for a sum
 
 
 def as_vectors(x: Any, name: str, dim: int | None = None) -> NDArray[np.float32]:
@@ -98,10 +98,10 @@ def check_norms(vectors: NDArray[np.float32], name: str, *, least: float = 0.0) 
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             squares = np.einsum("ij,ij->i", block, block)
         row = int(squares.argmax())
-        if not squares[row] <= _LONGEST**2:
+        if not squares[row] <= LONGEST**2:
             length = np.linalg.norm(block[row].astype(np.float64))
             raise InvalidParameter(
-                f"The '{name}' parameter must hold vectors of a length of at most {_LONGEST:g}. "
+                f"The '{name}' parameter must hold vectors of a length of at most {LONGEST:g}. "
                 f"Got {length:.3g} in row {start + row} instead. Divide all vectors by the same "
                 "number, or use the metric 'cosine'."
             )

@@ -132,7 +132,7 @@ class ShardedLabelIndex(Configured):
         Parameters
         ----------
         X, Y, names
-            As for `LabelIndex.fit`.
+            As for `LabelIndex.fit`. Titles of labels are not learned from here.
         **options
             As for `ShardedIndex.fit`.
         """

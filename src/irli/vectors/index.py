@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import (
+    LONGEST,
     as_array,
     as_queries,
     as_vectors,
@@ -390,6 +391,8 @@ class VectorIndex(SavedIndex, Configured):
         # Else the query may be too long, or the answer too short.
         if found is None or not math.isfinite(found[0][0]) or found[1][-1] < 0:
             return None
+        if self.metric == "ip" and np.linalg.norm(row.astype(np.float64)) > LONGEST:
+            return None  # its products are numbers all the same
         distances, ids = found
         return self._make_result(*(found if single else (distances[None], ids[None])))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.checks import LONGEST
 from irli.engine.metric import prepare_vectors
 from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
 from irli.vectors.held_out import hold_out
@@ -30,7 +31,6 @@ _SPARE = 0.98  # of the work, at which they aim
 _QUERIES, _KINDS = 64, 3  # of each kind
 _SAMPLE = 10_000  # items that tell the mean and the deviation
 _FAR = 10.0  # deviations
-_LONGEST = 1e18  # the length of a query, whose square must be a float32
 _SEED = 86_028_157
 _USUAL = 0.99  # of the others, a strange query is farther from its best bucket, or less sure, than
 _TINY = 5e-324  # stands for a threshold of 0
@@ -86,7 +86,7 @@ def make_strange_queries(vectors: NDArray[np.float32], metric: str) -> NDArray[n
     kinds[:, 0] = pairs.mean(axis=1)
     kinds[:, 1:] = sample.mean(axis=0) + [[1.0], [_FAR]] * noise
     lengths = np.linalg.norm(kinds, axis=2, keepdims=True)
-    kinds *= _LONGEST / np.maximum(lengths, _LONGEST)
+    kinds *= LONGEST / np.maximum(lengths, LONGEST)
     return prepare_vectors(kinds.reshape(-1, vectors.shape[1]).astype(np.float32), metric)
 
 

@@ -38,7 +38,7 @@ class Measured(NamedTuple):
     work: float
 
 
-class Answers(NamedTuple):
+class MeasuredQueries(NamedTuple):
     """What a search did, query by query."""
 
     recall: NDArray[np.float64]  # (n,)
@@ -126,7 +126,7 @@ class Trial:
                 queries = (queries * factors).astype(np.float32)
             yield self.searcher.route(queries)
 
-    def measure_each(self, parameters: SearchParameters) -> Answers:
+    def measure_each(self, parameters: SearchParameters) -> MeasuredQueries:
         """Return recall and work of each query. A query never counts as its own neighbour."""
         spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
         more = int(min(self.k + spare, len(self.searcher.layout.vectors)))
@@ -138,7 +138,7 @@ class Trial:
         hits = (near & others).sum(axis=1) - self._copies
         hits = np.clip(hits, 0, self._count)
         recall = np.divide(hits, self._count, out=np.ones(len(hits)), where=self._count > 0)
-        return Answers(recall, counts, count_query_work(self.searcher.layout, counts))
+        return MeasuredQueries(recall, counts, count_query_work(self.searcher.layout, counts))
 
     def _measure(self, parameters: SearchParameters) -> Measured:
         """Return recall and work.
