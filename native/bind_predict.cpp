@@ -7,6 +7,7 @@
 #include "arrays.h"
 #include "check_layout.h"
 #include "cpu.h"
+#include "homes.h"
 #include "scratch.h"
 
 namespace irli {
@@ -14,12 +15,13 @@ namespace {
 
 LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score, double by_margin,
                     double by_score, double threshold, int64_t min_votes, int64_t near,
-                    double by_votes, bool own) {
+                    double by_votes, bool own, bool complete) {
   if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 || near < 0 ||
       score > static_cast<int64_t>(LabelScore::kVotes))
     throw std::invalid_argument("The parameters of a LabelPlan are out of range.");
   return {k,        probes,    candidates, static_cast<LabelScore>(score), by_margin, by_score,
-          threshold, min_votes, near,       by_votes,                       own};
+          threshold, min_votes, near,       by_votes,                       own,
+          complete};
 }
 
 // The names of the arrays of a packed matrix.
@@ -111,7 +113,8 @@ class Rows {
 
 class LabelPredictor {
  public:
-  explicit LabelPredictor(nb::handle layout) : layout_(read_layout(layout, held_)) {}
+  explicit LabelPredictor(nb::handle layout)
+      : layout_(read_layout(layout, held_)), homes_(layout_) {}
 
   // Label the rows from `first` to `last`. Return the row that was reached. See `Turn`. A single
   // row may have its logits (R, B) already: see `route_part`.
@@ -215,6 +218,7 @@ class LabelPredictor {
 
   std::vector<nb::object> held_;
   LabelLayout layout_;
+  Homes homes_;
   const Kernels& kernels_ = kernels();
   Pool<PredictScratch> pool_;
 };
@@ -227,14 +231,15 @@ void bind_predict(nb::module_& m) {
           "__init__",
           [](LabelPlan* plan, int64_t k, int64_t probes, int64_t candidates, int64_t score,
              double by_margin, double by_score, double threshold, int64_t min_votes, int64_t near,
-             double by_votes, bool own) {
+             double by_votes, bool own, bool complete) {
             new (plan) LabelPlan(make_plan(k, probes, candidates, score, by_margin, by_score,
-                                           threshold, min_votes, near, by_votes, own));
+                                           threshold, min_votes, near, by_votes, own,
+                                           complete));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("candidates"), nb::arg("score"),
           nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"),
           nb::arg("min_votes") = 1, nb::arg("near") = 0, nb::arg("by_votes") = 0.0,
-          nb::arg("own") = false)
+          nb::arg("own") = false, nb::arg("complete") = false)
       .def_ro("k", &LabelPlan::k)
       .def_ro("probes", &LabelPlan::probes)
       .def_ro("candidates", &LabelPlan::candidates)
@@ -245,7 +250,8 @@ void bind_predict(nb::module_& m) {
       .def_ro("min_votes", &LabelPlan::min_votes)
       .def_ro("near", &LabelPlan::near)
       .def_ro("by_votes", &LabelPlan::by_votes)
-      .def_ro("own", &LabelPlan::own);
+      .def_ro("own", &LabelPlan::own)
+      .def_ro("complete", &LabelPlan::complete);
 
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<LabelPredictor>(m, "LabelPredictor", "A label index that threads can predict with.")

@@ -109,6 +109,12 @@ void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights, i
   check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
                 "the offsets of the buckets must rise, up to the number of entries");
   check_entries(layout.entries, entries, layout.labels);
+  int64_t homes = 0;
+  for (int64_t r = 0; r < layout.repetitions; ++r) {
+    const int64_t* row = layout.offsets + r * (layout.buckets + 1);
+    homes += row[layout.buckets] - row[0];
+    require(homes <= entries, "the buckets of the repetitions must not overlap");
+  }
   const PackedMatrix &ranker = layout.ranker, &near = layout.near;
   check_packed(ranker.starts, ranker.features, ranker.gaps, weights, layout.labels);
   require(near.outputs <= kMostNumbers, "known rows must have 32-bit numbers");

@@ -229,6 +229,12 @@ struct PackedMatrix {
   const float* scale;      // (outputs)
 };
 
+// A bucket that holds a label, and the place of the label in `entries`.
+struct Home {
+  int32_t repetition, bucket;
+  int64_t entry;
+};
+
 struct LabelLayout {
   int64_t labels, dim, trunks, repetitions, buckets;
   int64_t width;     // G, features of a router
@@ -242,6 +248,8 @@ struct LabelLayout {
   const int32_t* entries;      // labels, bucket by bucket
   const float* share;          // P(label | bucket) of each entry
   const float* prior;          // (L)
+  const int64_t* home_starts;  // (L + 1): where the homes of each label start
+  const Home* homes;           // label by label, by repetition: see homes.h
   PackedMatrix ranker;         // without features if there is none
   const float* constant;       // (L)
   PackedMatrix near;           // known rows of unit length; without features if there are none
@@ -261,6 +269,7 @@ struct LabelPlan {
   int64_t near = 0;       // known rows that vote for their labels, or 0 for none
   double by_votes = 0;    // the weight of their votes
   bool own = false;       // whether the ranker proposes labels of its own
+  bool complete = false;  // whether the routers score what the other sources propose, too
 };
 
 // Candidates of rows, and what each source knows of them: (n, width).
@@ -291,6 +300,9 @@ struct LabelScratch {
   int32_t* voted;     // (L): the labels that near rows vote for
   uint8_t* proposed;  // (L): whether a label is a candidate of this row, 0 between two rows
   uint64_t* keys;     // (max(L, known rows))
+  float* totals;      // (R): log of the sum of exp(logit), where the score needs it
+  float* weakest;     // (R): the smallest logit that was probed
+  float base;         // what all labels of this row have in common
   int64_t reached_count, voted_count;  // for this row
   int64_t width_floats, sum_columns, bucket_floats;
 };

@@ -4,6 +4,7 @@
 //   gather   probe the best buckets of each repetition, collect their labels and add up scores
 //   keep     the candidates: the labels with the best scores
 //   propose  more of them: the ranker's own best labels, and those of near rows
+//   complete the routers' scores of all candidates, whoever proposed them
 //   blend    one score from those of the routers, the ranker and near rows
 //   write    the k best labels, best first
 //
@@ -150,6 +151,14 @@ inline int64_t add_bucket(const int32_t* entries, const int64_t* ends, int64_t f
   return found;
 }
 
+// The score of a label whose gains add up to `sum`.
+inline float finish_score(const LabelLayout& layout, const LabelPlan& plan, int32_t label,
+                          float sum, const LabelScratch& scratch) {
+  if (plan.score == LabelScore::kVotes) return sum;
+  if (plan.score != LabelScore::kProbability) return sum + (scratch.base + layout.prior[label]);
+  return logf(larger_of(sum * (1.0f / static_cast<float>(layout.repetitions)), 1e-30f));
+}
+
 // Collect the labels that enough of the best buckets hold in `touched`, and their scores in
 // `values`. Return how many labels they are.
 inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
@@ -161,7 +170,7 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
   for (int64_t r = 0; r < layout.repetitions; ++r) {
     const float* logits = scratch.logits + (row * layout.repetitions + r) * scratch.bucket_floats;
     const int64_t probed = probe(logits, layout.buckets, plan.probes, scratch.places);
-    float total = 0, weakest = INFINITY;
+    float &total = scratch.totals[r] = 0, &weakest = scratch.weakest[r] = INFINITY;
     if (shared || plan.score == LabelScore::kLogProbability)
       total = log_sum_exp(logits, layout.buckets);
     for (int64_t p = 0; p < probed; ++p) weakest = smaller_of(weakest, logits[scratch.places[p]]);
@@ -186,7 +195,7 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
       }
     }
   }
-  const bool plain = plan.score == LabelScore::kVotes;
+  scratch.base = base;
   int64_t kept = 0;
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
@@ -194,11 +203,8 @@ inline int64_t gather(const LabelLayout& layout, const LabelPlan& plan, int64_t 
     const bool enough = plan.min_votes <= 1 || scratch.votes[label] >= plan.min_votes;
     scratch.scores[label] = -0.0f;  // as it was before
     if (plan.min_votes > 1) scratch.votes[label] = 0;
-    float value = score;
-    if (shared) value = logf(larger_of(score * each, 1e-30f));
-    else if (!plain) value = score + (base + layout.prior[label]);
     scratch.touched[kept] = label;
-    scratch.values[kept] = value;
+    scratch.values[kept] = finish_score(layout, plan, label, score, scratch);
     kept += enough;
   }
   return kept;
@@ -258,7 +264,7 @@ inline int64_t select_outputs(const int32_t* outputs, int64_t count, int64_t wan
 
 // Add the labels of `count` keys to the `found` candidates, unless they are among them. Return how
 // many candidates there are. The routers' score of a label that they did not propose counts as the
-// lowest of those that they did.
+// lowest of those that they did, unless it is completed.
 inline int64_t propose(int64_t count, float lowest, int64_t found, LabelScratch& scratch) {
   for (int64_t t = 0; t < count; ++t) {
     const uint32_t label = key_number(scratch.keys[t]);
@@ -268,6 +274,42 @@ inline int64_t propose(int64_t count, float lowest, int64_t found, LabelScratch&
     scratch.proposed[label] = 1;
   }
   return found;
+}
+
+// What a bucket adds to the score of a label that it holds, probed or not.
+inline float find_gain(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
+                       const Home& home, const LabelScratch& scratch) {
+  const int64_t r = home.repetition;
+  const float logit =
+      scratch.logits[(row * layout.repetitions + r) * scratch.bucket_floats + home.bucket];
+  const float each = 1.0f / static_cast<float>(layout.repetitions);
+  switch (plan.score) {
+    case LabelScore::kProbability:
+      return expf(logit - scratch.totals[r]) * layout.share[home.entry];
+    case LabelScore::kLogit: return logit * each;
+    case LabelScore::kLogProbability: return (logit - scratch.weakest[r]) * each;
+    default: return logit >= scratch.weakest[r] ? 1.0f : 0.0f;
+  }
+}
+
+// Let the routers score all candidates of a row by the buckets that hold them, probed or not. Of two
+// buckets of one repetition that hold a label, the better one counts.
+inline void complete_scores(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
+                            int64_t found, LabelScratch& scratch) {
+  for (int64_t t = 0; t < found; ++t) {
+    const int32_t label = scratch.touched[t];
+    const Home* home = layout.homes + layout.home_starts[label];
+    const Home* end = layout.homes + layout.home_starts[label + 1];
+    float sum = 0;
+    while (home < end) {
+      const int32_t r = home->repetition;
+      float best = -INFINITY;
+      for (; home < end && home->repetition == r; ++home)
+        best = larger_of(best, find_gain(layout, plan, row, *home, scratch));
+      sum += best;
+    }
+    scratch.values[t] = finish_score(layout, plan, label, sum, scratch);
+  }
 }
 
 inline float compute_margin(const LabelLayout& layout, int32_t label, const LabelScratch& scratch) {
@@ -338,6 +380,7 @@ inline int64_t collect(const LabelLayout& layout, const LabelPlan& plan, const S
                                    [&](int32_t label) { return scratch.near_votes[label]; }),
                     lowest, found, scratch);
   }
+  if (plan.complete) complete_scores(layout, plan, i, found, scratch);
   return found;
 }
 

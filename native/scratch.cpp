@@ -93,6 +93,8 @@ PredictScratch::PredictScratch(const LabelLayout& layout) {
   s.near_votes = arena_.make<float>(labels, true);
   s.voted = arena_.make<int32_t>(labels);
   s.proposed = arena_.make<uint8_t>(labels, true);
+  s.totals = arena_.make<float>(layout.repetitions);
+  s.weakest = arena_.make<float>(layout.repetitions);
   s.keys = arena_.make<uint64_t>(outputs);
 }
 

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "exposed.h"
+#include "homes.h"
 #include "scratch.h"
 
 namespace irli {
@@ -33,6 +34,7 @@ LabelPlan draw_plan(Source& source, const LabelShape& shape) {
   plan.threshold = -0.25;
   plan.min_votes = source.one_of({1, 1, 2, 3, 1000});
   plan.own = source.coin();
+  plan.complete = source.coin();
   plan.near = shape.features && shape.known ? source.one_of({0, 1, 3, 100}) : 0;
   plan.by_votes = 0.75;
   return plan;
@@ -261,7 +263,8 @@ void check_shared_routing(const LabelLayout& layout, const LabelPlan& plan, cons
 }
 
 void check_predict(Source& source, const PlantedLabels& planted) {
-  const LabelLayout& layout = planted.layout;
+  LabelLayout layout = planted.layout;
+  const Homes homes(layout);
   const LabelPlan plan = draw_plan(source, planted.shape);
   const int64_t count = source.between(1, kBlock), first = source.between(0, 2);
   const PlantedRows routed = make_rows(source, first + count, layout.dim);

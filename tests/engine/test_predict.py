@@ -288,12 +288,12 @@ SOURCES = [
 ]
 
 
-def every_source(seed: int = 0, dim: int = 12) -> LabelLayout:
+def every_source(seed: int = 0, dim: int = 12, per_item: int = 1) -> LabelLayout:
     """An index with a ranker and 40 known rows."""
     rng = np.random.default_rng(seed)
     carried = sp.csr_array((rng.random((40, 50)) < 0.1).astype(np.float32))
     known = NearRows.pack(random_rows(40, dim, seed=seed + 2), carried)
-    layout = random_label_layout(seed=seed)
+    layout = random_label_layout(seed=seed, per_item=per_item)
     return add_near_rows(add_ranker(layout, random_ranker(50, dim, seed=seed)), known)
 
 
@@ -370,6 +370,62 @@ def test_each_source_proposes_its_best(
         )
         assert (found.labels[row, len(labels) :] == -1).all()
         assert not found.votes[row, len(labels) :].any()
+
+
+@given(
+    seed=st.integers(0, 1000),
+    score=st.sampled_from(SCORES),
+    probes=st.integers(1, 12),
+    candidates=st.integers(1, 60),
+    per_item=st.integers(1, 2),
+)
+@often
+def test_routers_score_what_others_propose(
+    seed: int, score: str, probes: int, candidates: int, per_item: int
+) -> None:
+    """Whoever proposed a label, its score comes from the buckets that hold it, probed or not."""
+    layout = every_source(seed, per_item=per_item)
+    x = random_rows(9, 12, seed=seed + 1)
+    parameters = LabelParameters(probes, candidates, score=score, near=20)
+    found, own = (
+        Predictor(layout).list_candidates(x, x, parameters, BLENDED._replace(complete=complete))
+        for complete in (True, False)
+    )
+    np.testing.assert_array_equal(found.labels, own.labels)
+    logits = logits_of(random_label_layout(seed=seed), x).astype(np.float64)
+    for row in range(9):
+        right = score_by_homes(layout, logits[row], parameters)
+        labels = found.labels[row][found.labels[row] >= 0]
+        np.testing.assert_allclose(
+            found.scores[row, : len(labels)], right[labels], rtol=2e-3, atol=2e-3
+        )
+
+
+def score_by_homes(
+    layout: LabelLayout, logits: NDArray, parameters: LabelParameters
+) -> NDArray[np.float64]:
+    """(L,): the scores of all labels; of two buckets of a repetition, the better one counts."""
+    score, count = parameters.score, len(logits)
+    total, base = np.zeros(len(layout.prior)), 0.0
+    for r, values in enumerate(logits):
+        weakest = np.sort(values)[::-1][: parameters.probes].min()
+        everything = values.max() + np.log(np.exp(values - values.max()).sum())
+        base += (weakest - everything) / count if score == "log-probability" else 0.0
+        best = np.full(len(total), -np.inf)
+        for b in range(len(values)):
+            for label, share in bucket_entries(layout, r, b):
+                gain = {
+                    "probability": np.exp(values[b] - everything) * share,
+                    "logit": values[b] / count,
+                    "log-probability": (values[b] - weakest) / count,
+                }.get(score, float(values[b] >= weakest))
+                best[label] = max(best[label], gain)
+        total += np.where(np.isfinite(best), best, 0)
+    if score == "votes":
+        return total
+    if score == "probability":
+        return np.log(np.maximum(total / count, 1e-30))
+    return total + base + layout.prior
 
 
 def test_sources_of_no_weight_are_left_out() -> None:

@@ -56,6 +56,7 @@ class Calibration(NamedTuple):
     threshold: float
     by_votes: float = 0.0
     own: bool = False  # whether the ranker may be asked about all labels, and proposes some
+    complete: bool = False  # whether the routers score all candidates; in early folders, their own
     curve: Curve = STRAIGHT
 
     def blend(self, found: Candidates) -> NDArray[np.float64]:
@@ -85,12 +86,14 @@ class Calibration(NamedTuple):
 
 
 INDEX_ALONE = Calibration(by_margin=0.0, by_score=1.0, threshold=0.0)
+# All sources propose and score labels. With it, candidates are listed for `fit_calibration`.
+ASKED = Calibration(1.0, 1.0, 0.0, 1.0, own=True, complete=True)
 
 
 def fit_calibration(found: Candidates, truth: Sparse, goal: Objective) -> Calibration:
     """Choose the weights of the sources on the candidates of held-out rows.
 
-    First the order, by what the objective asks for: see `irli.labels.blend`. Then the scale:
+    The candidates were listed with `ASKED`. First the order, by what the objective asks for: see `irli.labels.blend`. Then the scale:
     logistic regression on the blended scores gives log-odds. The curve is straight:
     `Calibration.fit_curve` bends it.
 
@@ -104,7 +107,7 @@ def fit_calibration(found: Candidates, truth: Sparse, goal: Objective) -> Calibr
     spread = features[there].std(axis=0) if there.any() else np.zeros(3)
     told = np.flatnonzero(spread > 1e-9)  # a source that tells nothing counts nothing
     if not correct.any() or not len(told):
-        return Calibration(1.0, 1.0, 0.0, 1.0, own=True)
+        return ASKED
     scored = Scored(found.labels, correct, features[..., told] / spread[told])
     order = np.zeros(3)
     order[told] = choose_weights(scored, truth, goal) / spread[told]
@@ -122,7 +125,7 @@ def calibrate_scores(
     if not correct.any():
         return INDEX_ALONE
     alone = _scale_order(np.array([0.0, 1.0, 0.0]), features, there, correct)
-    return alone._replace(own=False).fit_curve(given, truth)
+    return alone._replace(own=False, complete=False).fit_curve(given, truth)
 
 
 def _scale_order(
@@ -134,7 +137,7 @@ def _scale_order(
     """Return the calibration that orders by these weights (3,)."""
     slope, threshold = _fit_scale((features @ order)[there], correct[there])
     by_margin, by_score, by_votes = map(float, order * slope)
-    return Calibration(by_margin, by_score, threshold, by_votes, own=by_margin > 0)
+    return Calibration(by_margin, by_score, threshold, by_votes, by_margin > 0, complete=True)
 
 
 def _stack_features(found: Candidates) -> NDArray[np.float64]:

@@ -178,6 +178,7 @@ def check_calibration(one: Calibration) -> None:
     check_float("by_score", one.by_score)
     check_float("threshold", one.threshold)
     check_bool("own", one.own)
+    check_bool("complete", one.complete)
     _check_curve(one.curve)
 
 

@@ -155,7 +155,8 @@ def recalibrate(
     best, chosen, quality = model.calibration, _COSTS[0], -np.inf
     for cost in _COSTS if len(model.layout.starts) > 1 else _COSTS[:1]:
         candidates = list_candidates(cost)
-        for tried in (model.calibration, fit_calibration(candidates, truth, goal)):
+        fitted = fit_calibration(candidates, truth, goal)._replace(complete=asked.complete)
+        for tried in (model.calibration, fitted):
             reached = goal.measure(rank_candidates(candidates, tried), truth)
             log.info("cost %g, calibration %s: quality %.4f", cost, tried, reached)
             if reached > quality + _TIE:

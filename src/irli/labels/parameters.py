@@ -95,4 +95,5 @@ class LabelParameters:
             near=min(self.near, 2**31 - 1) if calibration.by_votes > 0 else 0,
             by_votes=calibration.by_votes,
             own=calibration.own,
+            complete=calibration.complete,
         )

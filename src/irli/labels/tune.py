@@ -23,7 +23,13 @@ from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.assemble import add_near_rows, add_ranker
-from irli.labels.calibration import Calibration, Candidates, calibrate_scores, fit_calibration
+from irli.labels.calibration import (
+    ASKED,
+    Calibration,
+    Candidates,
+    calibrate_scores,
+    fit_calibration,
+)
 from irli.labels.features import as_sparse, hash_features
 from irli.labels.metrics import recall
 from irli.labels.near_rows import NO_ROWS, NearRows
@@ -417,9 +423,8 @@ class _Bench:
         """Return the candidates of the held-out rows, with what all sources know of them."""
         held = self.split.held
         layout = add_near_rows(add_ranker(self.layout, way.ranker), way.known)
-        asked = Calibration(1.0, 1.0, 0.0, 1.0, own=True)
         return Predictor(layout).list_candidates(
-            self.routed[held], trial.ranked[held], way.parameters, asked, self.threads
+            self.routed[held], trial.ranked[held], way.parameters, ASKED, self.threads
         )
 
     # --- completing ------------------------------------------------------------------------------
