@@ -63,6 +63,7 @@ from irli.learning.repetition import History, Repetition, join_histories
 log = get_logger(__name__)
 
 _MANY_EMPTY = 0.1  # a larger share of texts without a known word is worth a warning
+_TINY = np.finfo(np.float32).tiny  # the least probability
 
 
 class Prediction(NamedTuple):
@@ -939,7 +940,7 @@ def to_probabilities(odds: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     with np.errstate(over="ignore", under="ignore"):
         likely = 1 / (1 + np.exp(-odds.astype(np.float64)))
-    return np.maximum(likely, np.finfo(np.float32).tiny).astype(np.float32)
+    return np.maximum(likely, _TINY).astype(np.float32)
 
 
 def _as_batch(X: Any) -> Any:
