@@ -112,6 +112,7 @@ struct Filter {
   const uint8_t* mask;   // (N): whether each item is allowed; null if all allowed are compared
   const int32_t* rows;   // (count): the allowed items, or null
   int64_t count;         // of the rows
+  bool checked;          // whether all rows are known to be items; others are left out
 };
 
 struct SearchPlan {

@@ -523,6 +523,9 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
   if (filter && !filter->rows) {
     for (int64_t item = 0; item < layout.items; ++item)
       if (filter->mask[item]) scratch.touched[count++] = static_cast<int32_t>(item);
+  } else if (filter && filter->checked) {
+    count = filter->count;
+    memcpy(scratch.touched, filter->rows, static_cast<size_t>(count) * sizeof(int32_t));
   } else if (filter) {
     for (int64_t t = 0; t < filter->count; ++t) {
       scratch.touched[count] = filter->rows[t];
@@ -703,6 +706,15 @@ inline float compute_distance(const VectorLayout& layout, const float* query, in
   return -dot(query, vector, layout.dim);
 }
 
+// Write how near the items are to the query: the inner product, or the negated squared L2 distance.
+inline void compare_items(const VectorLayout& layout, const float* query, const int32_t* items,
+                          int64_t count, float* near) {
+  if (layout.metric != kL2)
+    return sum_items<Product>(query, layout.vectors, layout.dim, items, count, near);
+  sum_items<Square>(query, layout.vectors, layout.dim, items, count, near);
+  for (int64_t t = 0; t < count; ++t) near[t] = -near[t];
+}
+
 // Write the items of the k largest keys, nearest first. The smaller item wins a tie. Places without
 // an item get -1 and an infinite distance.
 inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distances, int64_t* items) {
@@ -726,25 +738,16 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
                    int64_t chosen, Scratch& scratch, float* distances, int64_t* items) {
   const int64_t k = plan.k;
   const float by_score = static_cast<float>(scratch.counts.exact ? 0 : plan.by_score);
-  const int64_t bytes = layout.dim * static_cast<int64_t>(sizeof(float));
   const int32_t* touched = scratch.touched;
-  for (int64_t t = 0; t < smaller_of(kVectorsAhead, chosen); ++t)
-    fetch(layout.vectors + touched[t] * layout.dim, bytes);
-  const int64_t room = smaller_of(scratch.room, count_kept(k));
-  float farthest = INFINITY;
-  int64_t count = 0;
-  for (int64_t t = 0; t < chosen; ++t) {
-    if (t + kVectorsAhead < chosen)
-      fetch(layout.vectors + touched[t + kVectorsAhead] * layout.dim, bytes);
-    float distance = compute_distance(layout, query, touched[t]);
-    if (by_score > 0) distance -= by_score * scratch.scores[touched[t]];
-    if (!(distance <= farthest)) continue;  // or NaN
-    scratch.keys[count++] = make_key(-distance, static_cast<uint32_t>(touched[t]));
-    if (count == room) {
-      farthest = -key_value(kth_largest(scratch.keys, count, k));
-      count = k;
-    }
-  }
+  float* near = scratch.order;
+  compare_items(layout, query, touched, chosen, near);
+  for (int64_t t = 0; by_score > 0 && t < chosen; ++t)
+    near[t] += by_score * scratch.scores[touched[t]];
+  const int64_t room = smaller_of(scratch.room, 4 * k + kGroups);
+  const int64_t count =
+      collect_largest(near, chosen, k, room, scratch.keys, [=](int64_t t) -> uint64_t {
+        return near[t] == near[t] ? make_key(near[t], static_cast<uint32_t>(touched[t])) : 0;
+      });
   write_best(scratch.keys, count, k, distances, items);
   for (int64_t t = 0; by_score > 0 && t < k && items[t] >= 0; ++t)
     distances[t] = compute_distance(layout, query, items[t]);

@@ -24,6 +24,7 @@ struct Exposed {
   int64_t (*count_reaching)(const float* values, int64_t times, float cut);
   float (*largest)(const float* a);
   float (*sum)(const float* a);
+  void (*sum_each)(const float* rows, float* out);
   void (*store_bytes)(uint8_t* to, const float* a);
   uint32_t (*sum_block)(const uint8_t* codes, const uint8_t* table, int64_t rows, uint16_t cut,
                         uint16_t* sums);
