@@ -756,6 +756,7 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
 // --- all items ----------------------------------------------------------------------------------
 
 constexpr int64_t kRows = 16;  // queries whose columns are stored together (d, 16)
+inline int64_t count_sets(int64_t queries) { return round_up(queries, kRows) / kRows; }
 
 // Compare kTile items with kSets times 16 queries.
 template <bool kSquared, int64_t kSets>
@@ -816,15 +817,64 @@ inline void write_columns(const float* rows, int64_t queries, int64_t dim, float
     for (int64_t i = 0; i < kRows; ++i) columns[j * kRows + i] = row[i][j];
 }
 
+// Sort the values of 16 queries into the k largest of each so far.
+inline void insert_lanes(Floats values, int64_t k, Floats* best) {
+  values = larger(values, fill(-INFINITY));  // NaN
+  for (int64_t t = 0; t < k; ++t) {
+    const Floats other = best[t];
+    best[t] = larger(values, other);
+    values = smaller(values, other);
+  }
+}
+
+// Compare the allowed items from number `low` to `high` with many queries, a few items at a time, and
+// call use(set of 16 queries, number of the first item, how near the items are, the items, how many).
+template <class Use>
+inline void compare_range(const VectorLayout& layout, const Filter* filter, int64_t queries,
+                          int64_t low, int64_t high, const Scratch& scratch, Use use) {
+  constexpr int64_t kBytes = 1 << 14;  // of items that stay in the nearest cache
+  const int64_t dim = layout.dim, bytes = dim * static_cast<int64_t>(sizeof(float));
+  const int64_t step = larger_of(kTile, kBytes / bytes / kTile * kTile);
+  const int64_t all = count_sets(queries);
+  const auto find_item = [=](int64_t t) { return filter ? int64_t{filter->rows[t]} : t; };
+  for (; low < high; low += step) {
+    const int64_t end = smaller_of(low + step, high);
+    if (filter)
+      for (int64_t t = end; t < smaller_of(end + step, high); ++t)
+        fetch(layout.vectors + find_item(t) * dim, bytes);
+    for (int64_t set = 0; set < all;) {
+      const int64_t sets = smaller_of(kSets, all - set);
+      for (int64_t first = low; first < end; first += kTile) {
+        int64_t tile[kTile];
+        const float* vectors[kTile];
+        for (int64_t t = 0; t < kTile; ++t) {
+          tile[t] = find_item(smaller_of(first + t, end - 1));
+          vectors[t] = layout.vectors + tile[t] * dim;
+        }
+        Floats near[kSets][kTile];
+        const auto compare = layout.metric == kL2
+                                 ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
+                                 : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
+        compare(scratch.columns + set * kRows * dim, dim, vectors, near);
+        for (int64_t s = 0; s < sets; ++s)
+          use(set + s, first, near[s], tile, smaller_of(kTile, end - first));
+      }
+      set += sets;
+    }
+  }
+}
+
 // Compare all allowed items with many queries, and write the k nearest of each. The items are read
-// once for all of them, a few at a time. A vector holds the same column of 16 queries.
+// once for all of them. A vector holds the same column of 16 queries.
+//
+// The first items are compared before any is kept: the k-th nearest of them excludes most others.
 inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_t queries,
                         int64_t k, Scratch& scratch, float* distances, int64_t* items,
                         Counts* counts) {
-  constexpr int64_t kBytes = 1 << 14;  // of items that stay in the nearest cache
-  const int64_t dim = layout.dim, bytes = dim * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kSorted = 16;  // the largest k for which sorting all first items pays
+  const int64_t dim = layout.dim, sets = count_sets(queries);
   const int64_t total = filter ? filter->count : layout.items;
-  const int64_t step = larger_of(kTile, kBytes / bytes / kTile * kTile);
+  const int64_t firsts = k <= kSorted ? smaller_of(total, kFirsts) : 0;
   const int64_t room = count_kept(k);
   float cuts[kCompared];
   Nearest nearest[kCompared];
@@ -835,45 +885,47 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
   for (int64_t i = 0; i < queries; i += kRows)
     write_columns(scratch.compared + i * dim, smaller_of(kRows, queries - i), dim,
                   scratch.columns + i * dim);
-  const auto find_item = [=](int64_t t) { return filter ? int64_t{filter->rows[t]} : t; };
-  for (int64_t low = 0; low < total; low += step) {
-    const int64_t high = smaller_of(low + step, total);
-    if (filter)
-      for (int64_t t = high; t < smaller_of(high + step, total); ++t)
-        fetch(layout.vectors + find_item(t) * dim, bytes);
-    for (int64_t i = 0; i < queries;) {
-      const int64_t sets = kSets > 1 && queries - i > kRows ? kSets : 1;
-      for (int64_t first = low; first < high; first += kTile) {
-        int64_t tile[kTile];
-        const float* vectors[kTile];
-        for (int64_t t = 0; t < kTile; ++t) {
-          tile[t] = find_item(smaller_of(first + t, high - 1));
-          vectors[t] = layout.vectors + tile[t] * dim;
-        }
-        Floats near[kSets][kTile];
-        const float* columns = scratch.columns + i * dim;
-        const auto compare = layout.metric == kL2
-                                 ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
-                                 : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
-        compare(columns, dim, vectors, near);
-        for (int64_t s = 0; s < sets; ++s)
-          keep_near(near[s], tile, smaller_of(kTile, high - first),
-                    smaller_of(kRows, queries - i - s * kRows), k, room, cuts + i + s * kRows,
-                    nearest + i + s * kRows);
+  const auto keep = [&](int64_t set, int64_t, const Floats* near, const int64_t* tile,
+                        int64_t count) {
+    const int64_t i = set * kRows;
+    keep_near(near, tile, count, smaller_of(kRows, queries - i), k, room, cuts + i, nearest + i);
+  };
+  if (firsts > 0) {
+    Floats best[kCompared / kRows][kSorted];
+    for (auto& set : best)
+      for (Floats& each : set) each = fill(-INFINITY);
+    const auto place = [&](int64_t set, int64_t t) {
+      return scratch.firsts + (set * kFirsts + t) * kRows;
+    };
+    compare_range(layout, filter, queries, 0, firsts, scratch,
+                  [&](int64_t set, int64_t first, const Floats* near, const int64_t*,
+                      int64_t count) {
+                    for (int64_t t = 0; t < count; ++t) {
+                      store(place(set, first + t), near[t]);
+                      insert_lanes(near[t], k, best[set]);
+                    }
+                  });
+    for (int64_t set = 0; set < sets; ++set) {
+      store(cuts + set * kRows, best[set][k - 1]);
+      for (int64_t t = 0; t < firsts; ++t) {
+        const Floats near = load(place(set, t));
+        const int64_t item = filter ? filter->rows[t] : t;
+        keep(set, t, &near, &item, 1);
       }
-      i += sets * kRows;
     }
   }
+  compare_range(layout, filter, queries, firsts, total, scratch, keep);
   for (int64_t i = 0; i < queries; ++i) {
     auto& [keys, kept] = nearest[i];
     if (kept > k) {
       kth_largest(keys, kept, k);
       kept = k;
     }
-    for (int64_t t = 0; t < kept; ++t) {  // the same distances as those of a single query
-      const uint32_t item = key_number(keys[t]);
-      keys[t] = make_key(-compute_distance(layout, scratch.compared + i * dim, item), item);
-    }
+    // The same distances as those of a single query.
+    for (int64_t t = 0; t < kept; ++t) scratch.touched[t] = static_cast<int32_t>(key_number(keys[t]));
+    compare_items(layout, scratch.compared + i * dim, scratch.touched, kept, scratch.order);
+    for (int64_t t = 0; t < kept; ++t)
+      keys[t] = make_key(scratch.order[t], static_cast<uint32_t>(scratch.touched[t]));
     write_best(keys, kept, k, distances + i * k, items + i * k);
     if (counts) {
       counts[i] = {};
