@@ -637,7 +637,6 @@ inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const
 
 // The most standard deviations below the k-th score at which a candidate is kept.
 constexpr float kDeviations = 3;
-constexpr int64_t kBytesAhead = 8, kVectorsAhead = 4;  // vectors that are prefetched ahead
 
 // Write the query in units of the rounding steps. Return the error of a score difference: an upper
 // bound on its standard deviation. A score is a sum of independent rounding errors, each with a
@@ -657,22 +656,17 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
                          Scratch& scratch) {
   const Int8Vectors& int8 = layout.int8;
   if (!int8.present || chosen <= k) return chosen;
-  const int64_t dim = layout.dim;
   int32_t* touched = scratch.touched;
   const float deviation = scale_query(layout, query, scratch.centred);
-  for (int64_t t = 0; t < smaller_of(kBytesAhead, chosen); ++t)
-    fetch(int8.bytes + touched[t] * dim, dim);
-  for (int64_t t = 0; t < chosen; ++t) {
-    if (t + kBytesAhead < chosen) fetch(int8.bytes + touched[t + kBytesAhead] * dim, dim);
-    float near = dot(scratch.centred, int8.bytes + touched[t] * dim, dim);
-    if (layout.metric == kL2) near -= int8.lengths[touched[t]];
-    scratch.scores[t] = scratch.order[t] = near;
-  }
-  const float cut = kth_largest(scratch.order, chosen, k) - kDeviations * deviation;
+  float* near = scratch.order;
+  sum_items<Product>(scratch.centred, int8.bytes, layout.dim, touched, chosen, near);
+  if (layout.metric == kL2)
+    for (int64_t t = 0; t < chosen; ++t) near[t] -= int8.lengths[touched[t]];
+  const float cut = bound_largest(near, chosen, k) - kDeviations * deviation;
   int64_t kept = 0;
   for (int64_t t = 0; t < chosen; ++t) {
     touched[kept] = touched[t];
-    kept += !(scratch.scores[t] < cut);  // keeps NaN
+    kept += !(near[t] < cut);  // keeps NaN
   }
   return kept;
 }
