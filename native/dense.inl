@@ -292,9 +292,9 @@ inline float bound_largest(const float* values, int64_t count, int64_t k) {
   return find_cut(groups, width, k);
 }
 
-// Write the keys of the k largest values, and of some others. The key of a value is key_of(its
-// place), or 0 to leave it out, as it must be with NaN or be the key of -infinity. Return how many
-// they are. `room` is at least k + kStep.
+// Write the keys of the k largest values, and of some others, and return how many they are.
+// key_of(place) is the key of a value, or 0 to leave it out. NaN comes to it, too. `room` is at
+// least k + kStep.
 template <class KeyOf>
 inline int64_t collect_largest(const float* values, int64_t count, int64_t k, int64_t room,
                                uint64_t* keys, KeyOf key_of) {

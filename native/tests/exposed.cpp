@@ -47,6 +47,7 @@ constexpr Exposed kExposed = {
     find_at_least,
     count_at_least,
     find_cut,
+    bound_largest,
     sum_exps,
     log_softmax,
     round_to_bytes,

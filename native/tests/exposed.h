@@ -38,6 +38,7 @@ struct Exposed {
   int64_t (*find_at_least)(const float* values, int64_t count, float cut, int32_t* places);
   int64_t (*count_at_least)(const float* values, int64_t count, float cut);
   float (*find_cut)(const float* values, int64_t count, int64_t k);
+  float (*bound_largest)(const float* values, int64_t count, int64_t k);
   float (*sum_exps)(const float* logits, int64_t count, float top);
   void (*log_softmax)(float* logits, int64_t count);
   float (*round_to_bytes)(const float* values, int64_t count, float zero, float highest,
