@@ -351,10 +351,9 @@ class VectorSearcher {
     if (!rows) return &filter;
     filter.rows = rows->data();
     filter.count = static_cast<int64_t>(rows->shape(0));
-    bool good = filter.count <= layout_.items;
-    for (int64_t t = 0; exact && t < filter.count; ++t)
-      good &= static_cast<uint32_t>(filter.rows[t]) < static_cast<uint32_t>(layout_.items);
-    if (!good) throw std::invalid_argument("The rows of a filter must be rows of the index.");
+    filter.checked = exact;
+    if (exact ? !are_items(filter.rows, filter.count, layout_.items) : filter.count > layout_.items)
+      throw std::invalid_argument("The rows of a filter must be rows of the index.");
     return &filter;
   }
 

@@ -145,4 +145,16 @@ bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t siz
   return good;
 }
 
+bool are_items(const int32_t* rows, int64_t count, int64_t items) {
+  // The highest bit is set if a row is negative, or larger than the last one. Every search with a
+  // filter comes here, so this must be a loop that compilers turn into vectors.
+  const uint32_t last = static_cast<uint32_t>(items - 1);
+  uint32_t bits = 0;
+  for (int64_t t = 0; t < count; ++t) {
+    const uint32_t row = static_cast<uint32_t>(rows[t]);
+    bits |= row | (last - row);
+  }
+  return count <= items && bits >> 31 == 0;
+}
+
 }  // namespace irli

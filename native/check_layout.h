@@ -23,4 +23,7 @@ void check_packed(const int64_t* starts, int64_t features, const uint16_t* gaps,
 // length of `indices` and `data`.
 bool check_rows(const SparseRows& rows, int64_t first, int64_t last, int64_t size, int64_t dim);
 
+// Whether all rows (count) are numbers of `items` items.
+bool are_items(const int32_t* rows, int64_t count, int64_t items);
+
 }  // namespace irli

@@ -33,46 +33,97 @@ inline void store_some(float* to, const Floats& a, int64_t count) {
   memcpy(to, lanes, static_cast<size_t>(count) * sizeof(float));
 }
 
-// Sum up step(total, j) over j in 64-column steps with four sums, then in 16-column steps. Every
-// sum of products below has this one order.
-template <class Whole, class Rest>
-inline float sum_in_lanes(int64_t count, Whole add_whole, Rest add_rest) {
-  Floats total[4] = {fill(0), fill(0), fill(0), fill(0)};
+inline Floats read(const float* from) { return load(from); }
+inline Floats read(const int8_t* from) { return widen(from); }
+inline Floats read_some(const float* from, int64_t count) { return load_some(from, count); }
+inline Floats read_some(const int8_t* from, int64_t count) { return widen_some(from, count); }
+
+// What each column adds to a sum.
+struct Product {
+  static Floats add_to(const Floats& total, const Floats& x, const Floats& y) {
+    return fused(x, y, total);
+  }
+};
+struct Square {
+  static Floats add_to(const Floats& total, const Floats& x, const Floats& y) {
+    const Floats gap = subtract(x, y);
+    return fused(gap, gap, total);
+  }
+};
+
+// Sum up the terms of `a` and each of kRows rows: in 64-column steps with four sums, then in
+// 16-column steps. `sum` of the lanes is the whole sum. Every sum of products below has this order.
+template <class Term, int64_t kRows, class Number>
+inline void sum_in_lanes(const float* a, const Number* const* rows, int64_t count, Floats* lanes) {
+  Floats total[4][kRows];
+  for (auto& part : total)
+    for (Floats& each : part) each = fill(0);
   int64_t j = 0;
   for (; j + 64 <= count; j += 64)
-    for (int part = 0; part < 4; ++part) total[part] = add_whole(total[part], j + 16 * part);
-  for (int part = 0; j + 16 <= count; j += 16, ++part) total[part] = add_whole(total[part], j);
-  if (j < count) total[3] = add_rest(total[3], j, count - j);
-  return sum(add(add(total[0], total[1]), add(total[2], total[3])));
+    for (int part = 0; part < 4; ++part) {
+      const int64_t at = j + 16 * part;
+      for (int64_t r = 0; r < kRows; ++r)
+        total[part][r] = Term::add_to(total[part][r], load(a + at), read(rows[r] + at));
+    }
+  for (int part = 0; part < 3; ++part)  // of a fixed length, so that the sums stay in registers
+    if (j + 16 <= count) {
+      for (int64_t r = 0; r < kRows; ++r)
+        total[part][r] = Term::add_to(total[part][r], load(a + j), read(rows[r] + j));
+      j += 16;
+    }
+  if (const int64_t left = count - j; left > 0)
+    for (int64_t r = 0; r < kRows; ++r)
+      total[3][r] = Term::add_to(total[3][r], load_some(a + j, left), read_some(rows[r] + j, left));
+  for (int64_t r = 0; r < kRows; ++r)
+    lanes[r] = add(add(total[0][r], total[1][r]), add(total[2][r], total[3][r]));
+}
+
+template <class Term, class Number>
+inline float sum_terms(const float* a, const Number* b, int64_t count) {
+  Floats lanes;
+  sum_in_lanes<Term, 1>(a, &b, count, &lanes);
+  return sum(lanes);
 }
 
 inline float dot(const float* a, const float* b, int64_t count) {
-  return sum_in_lanes(
-      count, [=](Floats total, int64_t j) { return fused(load(a + j), load(b + j), total); },
-      [=](Floats total, int64_t j, int64_t left) {
-        return fused(load_some(a + j, left), load_some(b + j, left), total);
-      });
+  return sum_terms<Product>(a, b, count);
 }
-
 inline float dot(const float* a, const int8_t* b, int64_t count) {
-  return sum_in_lanes(
-      count, [=](Floats total, int64_t j) { return fused(load(a + j), widen(b + j), total); },
-      [=](Floats total, int64_t j, int64_t left) {
-        return fused(load_some(a + j, left), widen_some(b + j, left), total);
-      });
+  return sum_terms<Product>(a, b, count);
+}
+inline float squared_distance(const float* a, const float* b, int64_t count) {
+  return sum_terms<Square>(a, b, count);
 }
 
-inline float squared_distance(const float* a, const float* b, int64_t count) {
-  const auto add_square = [](Floats total, Floats x, Floats y) {
-    const Floats gap = subtract(x, y);
-    return fused(gap, gap, total);
-  };
-  return sum_in_lanes(
-      count,
-      [=](Floats total, int64_t j) { return add_square(total, load(a + j), load(b + j)); },
-      [=](Floats total, int64_t j, int64_t left) {
-        return add_square(total, load_some(a + j, left), load_some(b + j, left));
-      });
+// Write the sums of the terms of a query and each of many items: the rows items[t] of `rows`
+// (N, dim). A few items at once, so that the query is read once for all of them, and 16 vectors of
+// sums are added up together.
+template <class Term, class Number>
+inline void sum_items(const float* query, const Number* rows, int64_t dim, const int32_t* items,
+                      int64_t count, float* sums) {
+  constexpr int64_t kAtOnce = kTile * kSets / 4;  // as fit into registers, with four sums each
+  const int64_t bytes = dim * static_cast<int64_t>(sizeof(Number));
+  const int64_t ahead = larger_of<int64_t>(4, 4096 / bytes);  // items that are prefetched
+  const auto find = [=](int64_t t) { return rows + items[smaller_of(t, count - 1)] * dim; };
+  for (int64_t t = 0; t < smaller_of(ahead, count); ++t) fetch(find(t), bytes);
+  for (int64_t first = 0; first < count; first += 16) {
+    Floats lanes[16] = {};
+    const int64_t number = smaller_of<int64_t>(16, count - first);
+    for (int64_t t = 0; t < number; t += kAtOnce) {
+      const Number* some[kAtOnce];
+      for (int64_t r = 0; r < kAtOnce; ++r) {
+        const int64_t next = first + t + r;
+        some[r] = find(next);
+        if (next + ahead < count) fetch(find(next + ahead), bytes);
+      }
+      sum_in_lanes<Term, kAtOnce>(query, some, dim, lanes + t);
+    }
+    if (number == 16) {
+      store(sums + first, sum_each(lanes));
+    } else {
+      store_some(sums + first, sum_each(lanes), number);
+    }
+  }
 }
 
 // out[i] = rows[i] @ matrix + bias, for rows and outputs that are `row_step` and `out_step` apart.
@@ -217,6 +268,52 @@ inline float find_cut(const float* values, int64_t count, int64_t k) {
   // Only here can NaN alone be enough.
   if (low == ordered_bits(most) && count_at_least(values, count, INFINITY) >= k) return INFINITY;
   return float_of(low);
+}
+
+constexpr int64_t kGroups = kMostLargest;
+constexpr int64_t kStep = 64;  // values that are compared with the same bound
+
+// A lower bound of the k-th largest value (k >= 1) that few others reach. NaN is ignored.
+//
+// The values j, j + 256, j + 512, ... are a group. What the largest of k groups reach, k values
+// reach. If the values are few, each is a group, and only ties reach the bound besides.
+inline float bound_largest(const float* values, int64_t count, int64_t k) {
+  if (k > kGroups || k >= count) return -INFINITY;
+  float groups[2 * kGroups];
+  const int64_t width = count <= 2 * kGroups ? count : kGroups;
+  for (float& most : groups) most = -INFINITY;
+  for (int64_t low = 0; low < count; low += width) {
+    const int64_t some = smaller_of(width, count - low), whole = some / 16 * 16;
+    for (int64_t g = 0; g < whole; g += 16)
+      store(groups + g, larger(load(values + low + g), load(groups + g)));
+    for (int64_t g = whole; g < some; ++g)
+      groups[g] = values[low + g] > groups[g] ? values[low + g] : groups[g];
+  }
+  return find_cut(groups, width, k);
+}
+
+// Write the keys of the k largest values, and of some others, and return how many they are.
+// key_of(place) is the key of a value, or 0 to leave it out. NaN comes to it, too. `room` is at
+// least k + kStep.
+template <class KeyOf>
+inline int64_t collect_largest(const float* values, int64_t count, int64_t k, int64_t room,
+                               uint64_t* keys, KeyOf key_of) {
+  float bound = bound_largest(values, count, k);
+  int32_t places[kStep];
+  int64_t found = 0;
+  for (int64_t low = 0; low < count; low += kStep) {
+    if (found > room - kStep) {
+      bound = key_value(kth_largest(keys, found, k));
+      found = k;
+    }
+    const int64_t reached =
+        find_at_least(values + low, smaller_of(kStep, count - low), bound, places);
+    for (int64_t t = 0; t < reached; ++t) {
+      keys[found] = key_of(low + places[t]);
+      found += keys[found] != 0;
+    }
+  }
+  return found;
 }
 
 // exp(x) for x in [-60, 0], as exp(x / 64) ** 64 with a polynomial for exp(x / 64).

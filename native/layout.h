@@ -19,6 +19,7 @@ constexpr int64_t kLevels = 24;  // a search at level j is as wide as one for 2^
 // Queries that are compared with all items together, at most. Fewer than kTogether are compared one
 // by one.
 constexpr int64_t kCompared = 64, kTogether = 4;
+constexpr int64_t kFirsts = 128;  // items that they are compared with before any is kept
 // The keys that a query keeps for its k nearest: few, so that the k-th best soon excludes most items.
 inline int64_t count_kept(int64_t k) { return k > 16 ? 4 * k : 64; }
 // How many of these queries are compared together: all their keys take 8 MB at most.
@@ -112,6 +113,7 @@ struct Filter {
   const uint8_t* mask;   // (N): whether each item is allowed; null if all allowed are compared
   const int32_t* rows;   // (count): the allowed items, or null
   int64_t count;         // of the rows
+  bool checked;          // whether all rows are known to be items; others are left out
 };
 
 struct SearchPlan {
@@ -168,6 +170,7 @@ struct Scratch {
   float* rows;              // (block, d): the queries
   float* compared;          // (compared, d): queries that are compared with all items
   float* columns;           // (compared / 16, d, 16): the same, column by column
+  float* firsts;            // (compared / 16, kFirsts, 16): how near the first items are to them
   float* centred;           // (d)
   uint8_t* query;           // (block, d rounded up to 16): queries as bytes
   float* projected;         // (block, columns rounded up to 64)

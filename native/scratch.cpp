@@ -111,8 +111,10 @@ Scratch& SearchScratch::prepare(const SearchPlan& plan) {
     const size_t bytes = static_cast<size_t>(kCompared * dim_) * sizeof(float);
     compared_ = allocate(bytes, false);
     columns_ = allocate(bytes, false);
+    firsts_ = allocate(static_cast<size_t>(kCompared * kFirsts) * sizeof(float), false);
     scratch_.compared = static_cast<float*>(compared_.get());
     scratch_.columns = static_cast<float*>(columns_.get());
+    scratch_.firsts = static_cast<float*>(firsts_.get());
   }
   return scratch_;
 }

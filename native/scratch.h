@@ -37,7 +37,7 @@ class SearchScratch {
 
  private:
   Arena arena_;
-  Memory keys_, compared_, columns_;
+  Memory keys_, compared_, columns_, firsts_;
   int64_t dim_;
   Scratch scratch_{};
 };

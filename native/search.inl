@@ -523,6 +523,9 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
   if (filter && !filter->rows) {
     for (int64_t item = 0; item < layout.items; ++item)
       if (filter->mask[item]) scratch.touched[count++] = static_cast<int32_t>(item);
+  } else if (filter && filter->checked) {
+    count = filter->count;
+    memcpy(scratch.touched, filter->rows, static_cast<size_t>(count) * sizeof(int32_t));
   } else if (filter) {
     for (int64_t t = 0; t < filter->count; ++t) {
       scratch.touched[count] = filter->rows[t];
@@ -634,7 +637,6 @@ inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const
 
 // The most standard deviations below the k-th score at which a candidate is kept.
 constexpr float kDeviations = 3;
-constexpr int64_t kBytesAhead = 8, kVectorsAhead = 4;  // vectors that are prefetched ahead
 
 // Write the query in units of the rounding steps. Return the error of a score difference: an upper
 // bound on its standard deviation. A score is a sum of independent rounding errors, each with a
@@ -654,22 +656,17 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
                          Scratch& scratch) {
   const Int8Vectors& int8 = layout.int8;
   if (!int8.present || chosen <= k) return chosen;
-  const int64_t dim = layout.dim;
   int32_t* touched = scratch.touched;
   const float deviation = scale_query(layout, query, scratch.centred);
-  for (int64_t t = 0; t < smaller_of(kBytesAhead, chosen); ++t)
-    fetch(int8.bytes + touched[t] * dim, dim);
-  for (int64_t t = 0; t < chosen; ++t) {
-    if (t + kBytesAhead < chosen) fetch(int8.bytes + touched[t + kBytesAhead] * dim, dim);
-    float near = dot(scratch.centred, int8.bytes + touched[t] * dim, dim);
-    if (layout.metric == kL2) near -= int8.lengths[touched[t]];
-    scratch.scores[t] = scratch.order[t] = near;
-  }
-  const float cut = kth_largest(scratch.order, chosen, k) - kDeviations * deviation;
+  float* near = scratch.order;
+  sum_items<Product>(scratch.centred, int8.bytes, layout.dim, touched, chosen, near);
+  if (layout.metric == kL2)
+    for (int64_t t = 0; t < chosen; ++t) near[t] -= int8.lengths[touched[t]];
+  const float cut = bound_largest(near, chosen, k) - kDeviations * deviation;
   int64_t kept = 0;
   for (int64_t t = 0; t < chosen; ++t) {
     touched[kept] = touched[t];
-    kept += !(scratch.scores[t] < cut);  // keeps NaN
+    kept += !(near[t] < cut);  // keeps NaN
   }
   return kept;
 }
@@ -703,6 +700,15 @@ inline float compute_distance(const VectorLayout& layout, const float* query, in
   return -dot(query, vector, layout.dim);
 }
 
+// Write how near the items are to the query: the inner product, or the negated squared L2 distance.
+inline void compare_items(const VectorLayout& layout, const float* query, const int32_t* items,
+                          int64_t count, float* near) {
+  if (layout.metric != kL2)
+    return sum_items<Product>(query, layout.vectors, layout.dim, items, count, near);
+  sum_items<Square>(query, layout.vectors, layout.dim, items, count, near);
+  for (int64_t t = 0; t < count; ++t) near[t] = -near[t];
+}
+
 // Write the items of the k largest keys, nearest first. The smaller item wins a tie. Places without
 // an item get -1 and an infinite distance.
 inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distances, int64_t* items) {
@@ -726,25 +732,16 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
                    int64_t chosen, Scratch& scratch, float* distances, int64_t* items) {
   const int64_t k = plan.k;
   const float by_score = static_cast<float>(scratch.counts.exact ? 0 : plan.by_score);
-  const int64_t bytes = layout.dim * static_cast<int64_t>(sizeof(float));
   const int32_t* touched = scratch.touched;
-  for (int64_t t = 0; t < smaller_of(kVectorsAhead, chosen); ++t)
-    fetch(layout.vectors + touched[t] * layout.dim, bytes);
-  const int64_t room = smaller_of(scratch.room, count_kept(k));
-  float farthest = INFINITY;
-  int64_t count = 0;
-  for (int64_t t = 0; t < chosen; ++t) {
-    if (t + kVectorsAhead < chosen)
-      fetch(layout.vectors + touched[t + kVectorsAhead] * layout.dim, bytes);
-    float distance = compute_distance(layout, query, touched[t]);
-    if (by_score > 0) distance -= by_score * scratch.scores[touched[t]];
-    if (!(distance <= farthest)) continue;  // or NaN
-    scratch.keys[count++] = make_key(-distance, static_cast<uint32_t>(touched[t]));
-    if (count == room) {
-      farthest = -key_value(kth_largest(scratch.keys, count, k));
-      count = k;
-    }
-  }
+  float* near = scratch.order;
+  compare_items(layout, query, touched, chosen, near);
+  for (int64_t t = 0; by_score > 0 && t < chosen; ++t)
+    near[t] += by_score * scratch.scores[touched[t]];
+  const int64_t room = smaller_of(scratch.room, 4 * k + kGroups);
+  const int64_t count =
+      collect_largest(near, chosen, k, room, scratch.keys, [=](int64_t t) -> uint64_t {
+        return near[t] == near[t] ? make_key(near[t], static_cast<uint32_t>(touched[t])) : 0;
+      });
   write_best(scratch.keys, count, k, distances, items);
   for (int64_t t = 0; by_score > 0 && t < k && items[t] >= 0; ++t)
     distances[t] = compute_distance(layout, query, items[t]);
@@ -753,6 +750,7 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
 // --- all items ----------------------------------------------------------------------------------
 
 constexpr int64_t kRows = 16;  // queries whose columns are stored together (d, 16)
+inline int64_t count_sets(int64_t queries) { return round_up(queries, kRows) / kRows; }
 
 // Compare kTile items with kSets times 16 queries.
 template <bool kSquared, int64_t kSets>
@@ -813,15 +811,64 @@ inline void write_columns(const float* rows, int64_t queries, int64_t dim, float
     for (int64_t i = 0; i < kRows; ++i) columns[j * kRows + i] = row[i][j];
 }
 
+// Sort the values of 16 queries into the k largest of each so far.
+inline void insert_lanes(Floats values, int64_t k, Floats* best) {
+  values = larger(values, fill(-INFINITY));  // NaN
+  for (int64_t t = 0; t < k; ++t) {
+    const Floats other = best[t];
+    best[t] = larger(values, other);
+    values = smaller(values, other);
+  }
+}
+
+// Compare the allowed items from number `low` to `high` with many queries, a few items at a time, and
+// call use(set of 16 queries, number of the first item, how near the items are, the items, how many).
+template <class Use>
+inline void compare_range(const VectorLayout& layout, const Filter* filter, int64_t queries,
+                          int64_t low, int64_t high, const Scratch& scratch, Use use) {
+  constexpr int64_t kBytes = 1 << 14;  // of items that stay in the nearest cache
+  const int64_t dim = layout.dim, bytes = dim * static_cast<int64_t>(sizeof(float));
+  const int64_t step = larger_of(kTile, kBytes / bytes / kTile * kTile);
+  const int64_t all = count_sets(queries);
+  const auto find_item = [=](int64_t t) { return filter ? int64_t{filter->rows[t]} : t; };
+  for (; low < high; low += step) {
+    const int64_t end = smaller_of(low + step, high);
+    if (filter)
+      for (int64_t t = end; t < smaller_of(end + step, high); ++t)
+        fetch(layout.vectors + find_item(t) * dim, bytes);
+    for (int64_t set = 0; set < all;) {
+      const int64_t sets = smaller_of(kSets, all - set);
+      for (int64_t first = low; first < end; first += kTile) {
+        int64_t tile[kTile];
+        const float* vectors[kTile];
+        for (int64_t t = 0; t < kTile; ++t) {
+          tile[t] = find_item(smaller_of(first + t, end - 1));
+          vectors[t] = layout.vectors + tile[t] * dim;
+        }
+        Floats near[kSets][kTile];
+        const auto compare = layout.metric == kL2
+                                 ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
+                                 : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
+        compare(scratch.columns + set * kRows * dim, dim, vectors, near);
+        for (int64_t s = 0; s < sets; ++s)
+          use(set + s, first, near[s], tile, smaller_of(kTile, end - first));
+      }
+      set += sets;
+    }
+  }
+}
+
 // Compare all allowed items with many queries, and write the k nearest of each. The items are read
-// once for all of them, a few at a time. A vector holds the same column of 16 queries.
+// once for all of them. A vector holds the same column of 16 queries.
+//
+// The first items are compared before any is kept: the k-th nearest of them excludes most others.
 inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_t queries,
                         int64_t k, Scratch& scratch, float* distances, int64_t* items,
                         Counts* counts) {
-  constexpr int64_t kBytes = 1 << 14;  // of items that stay in the nearest cache
-  const int64_t dim = layout.dim, bytes = dim * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kSorted = 16;  // the largest k for which sorting all first items pays
+  const int64_t dim = layout.dim, sets = count_sets(queries);
   const int64_t total = filter ? filter->count : layout.items;
-  const int64_t step = larger_of(kTile, kBytes / bytes / kTile * kTile);
+  const int64_t firsts = k <= kSorted ? smaller_of(total, kFirsts) : 0;
   const int64_t room = count_kept(k);
   float cuts[kCompared];
   Nearest nearest[kCompared];
@@ -832,45 +879,47 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
   for (int64_t i = 0; i < queries; i += kRows)
     write_columns(scratch.compared + i * dim, smaller_of(kRows, queries - i), dim,
                   scratch.columns + i * dim);
-  const auto find_item = [=](int64_t t) { return filter ? int64_t{filter->rows[t]} : t; };
-  for (int64_t low = 0; low < total; low += step) {
-    const int64_t high = smaller_of(low + step, total);
-    if (filter)
-      for (int64_t t = high; t < smaller_of(high + step, total); ++t)
-        fetch(layout.vectors + find_item(t) * dim, bytes);
-    for (int64_t i = 0; i < queries;) {
-      const int64_t sets = kSets > 1 && queries - i > kRows ? kSets : 1;
-      for (int64_t first = low; first < high; first += kTile) {
-        int64_t tile[kTile];
-        const float* vectors[kTile];
-        for (int64_t t = 0; t < kTile; ++t) {
-          tile[t] = find_item(smaller_of(first + t, high - 1));
-          vectors[t] = layout.vectors + tile[t] * dim;
-        }
-        Floats near[kSets][kTile];
-        const float* columns = scratch.columns + i * dim;
-        const auto compare = layout.metric == kL2
-                                 ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
-                                 : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
-        compare(columns, dim, vectors, near);
-        for (int64_t s = 0; s < sets; ++s)
-          keep_near(near[s], tile, smaller_of(kTile, high - first),
-                    smaller_of(kRows, queries - i - s * kRows), k, room, cuts + i + s * kRows,
-                    nearest + i + s * kRows);
+  const auto keep = [&](int64_t set, int64_t, const Floats* near, const int64_t* tile,
+                        int64_t count) {
+    const int64_t i = set * kRows;
+    keep_near(near, tile, count, smaller_of(kRows, queries - i), k, room, cuts + i, nearest + i);
+  };
+  if (firsts > 0) {
+    Floats best[kCompared / kRows][kSorted];
+    for (auto& set : best)
+      for (Floats& each : set) each = fill(-INFINITY);
+    const auto place = [&](int64_t set, int64_t t) {
+      return scratch.firsts + (set * kFirsts + t) * kRows;
+    };
+    compare_range(layout, filter, queries, 0, firsts, scratch,
+                  [&](int64_t set, int64_t first, const Floats* near, const int64_t*,
+                      int64_t count) {
+                    for (int64_t t = 0; t < count; ++t) {
+                      store(place(set, first + t), near[t]);
+                      insert_lanes(near[t], k, best[set]);
+                    }
+                  });
+    for (int64_t set = 0; set < sets; ++set) {
+      store(cuts + set * kRows, best[set][k - 1]);
+      for (int64_t t = 0; t < firsts; ++t) {
+        const Floats near = load(place(set, t));
+        const int64_t item = filter ? filter->rows[t] : t;
+        keep(set, t, &near, &item, 1);
       }
-      i += sets * kRows;
     }
   }
+  compare_range(layout, filter, queries, firsts, total, scratch, keep);
   for (int64_t i = 0; i < queries; ++i) {
     auto& [keys, kept] = nearest[i];
     if (kept > k) {
       kth_largest(keys, kept, k);
       kept = k;
     }
-    for (int64_t t = 0; t < kept; ++t) {  // the same distances as those of a single query
-      const uint32_t item = key_number(keys[t]);
-      keys[t] = make_key(-compute_distance(layout, scratch.compared + i * dim, item), item);
-    }
+    // The same distances as those of a single query.
+    for (int64_t t = 0; t < kept; ++t) scratch.touched[t] = static_cast<int32_t>(key_number(keys[t]));
+    compare_items(layout, scratch.compared + i * dim, scratch.touched, kept, scratch.order);
+    for (int64_t t = 0; t < kept; ++t)
+      keys[t] = make_key(scratch.order[t], static_cast<uint32_t>(scratch.touched[t]));
     write_best(keys, kept, k, distances + i * k, items + i * k);
     if (counts) {
       counts[i] = {};

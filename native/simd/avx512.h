@@ -74,6 +74,26 @@ inline float sum(const Floats& a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Each step adds the halves of two vectors at once, and leaves both sums in one vector.
+inline Floats sum_each(const Floats* rows) {
+  __m512 fours[4];  // vector j has four lanes for each of the rows j, j + 4, j + 8 and j + 12
+  for (int j = 0; j < 4; ++j) {
+    const auto halve = [&](int first) {
+      const __m512 a = rows[first].all, b = rows[first + 4].all;
+      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+    };
+    const __m512 a = halve(j), b = halve(j + 8);
+    fours[j] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+  }
+  const auto pair = [&](int j) {
+    const __m512d a = _mm512_castps_pd(fours[j]), b = _mm512_castps_pd(fours[j + 1]);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  };
+  const __m512 a = pair(0), b = pair(2);
+  return {_mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD))};
+}
+
 inline void store_bytes(uint8_t* to, const Floats& a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
                    _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(a.all)));

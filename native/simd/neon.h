@@ -120,6 +120,25 @@ inline float sum(const Floats& a) {
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
+// Each step adds the halves of two vectors at once, and leaves both sums in one vector.
+inline Floats sum_each(const Floats* rows) {
+  Floats out;
+  for (int p = 0; p < 4; ++p) {
+    float32x4_t four[4];
+    for (int j = 0; j < 4; ++j) {
+      const Floats& a = rows[4 * p + j];
+      four[j] = vaddq_f32(vaddq_f32(a.part[0], a.part[2]), vaddq_f32(a.part[1], a.part[3]));
+    }
+    const auto pair = [](float32x4_t a, float32x4_t b) {
+      return vaddq_f32(vcombine_f32(vget_low_f32(a), vget_low_f32(b)),
+                       vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
+    };
+    const float32x4_t a = pair(four[0], four[1]), b = pair(four[2], four[3]);
+    out.part[p] = vaddq_f32(vuzp1q_f32(a, b), vuzp2q_f32(a, b));
+  }
+  return out;
+}
+
 inline void store_bytes(uint8_t* to, const Floats& a) {
   uint16x4_t words[4];
   for (int p = 0; p < 4; ++p) words[p] = vmovn_u32(vcvtq_u32_f32(a.part[p]));

@@ -133,6 +133,13 @@ inline float sum(Floats a) {
   return a.lane[0];
 }
 
+// The sums of 16 vectors, each in the order of `sum`.
+inline Floats sum_each(const Floats* rows) {
+  Floats out;
+  for (int i = 0; i < 16; ++i) out.lane[i] = sum(rows[i]);
+  return out;
+}
+
 // 16 floats in [0, 255], cut to whole numbers. NaN must not come here.
 inline void store_bytes(uint8_t* to, const Floats& a) {
   for (int i = 0; i < 16; ++i) to[i] = static_cast<uint8_t>(static_cast<int32_t>(a.lane[i]));

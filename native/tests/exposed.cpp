@@ -31,6 +31,11 @@ constexpr Exposed kExposed = {
     count_reaching,
     [](const float* a) { return largest(load(a)); },
     [](const float* a) { return sum(load(a)); },
+    [](const float* rows, float* out) {
+      Floats loaded[16];
+      for (int row = 0; row < 16; ++row) loaded[row] = load(rows + 16 * row);
+      store(out, sum_each(loaded));
+    },
     [](uint8_t* to, const float* a) { store_bytes(to, load(a)); },
     sum_block,
     sum_bytes,
@@ -42,6 +47,7 @@ constexpr Exposed kExposed = {
     find_at_least,
     count_at_least,
     find_cut,
+    bound_largest,
     sum_exps,
     log_softmax,
     round_to_bytes,

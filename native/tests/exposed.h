@@ -24,6 +24,7 @@ struct Exposed {
   int64_t (*count_reaching)(const float* values, int64_t times, float cut);
   float (*largest)(const float* a);
   float (*sum)(const float* a);
+  void (*sum_each)(const float* rows, float* out);
   void (*store_bytes)(uint8_t* to, const float* a);
   uint32_t (*sum_block)(const uint8_t* codes, const uint8_t* table, int64_t rows, uint16_t cut,
                         uint16_t* sums);
@@ -37,6 +38,7 @@ struct Exposed {
   int64_t (*find_at_least)(const float* values, int64_t count, float cut, int32_t* places);
   int64_t (*count_at_least)(const float* values, int64_t count, float cut);
   float (*find_cut)(const float* values, int64_t count, int64_t k);
+  float (*bound_largest)(const float* values, int64_t count, int64_t k);
   float (*sum_exps)(const float* logits, int64_t count, float top);
   void (*log_softmax)(float* logits, int64_t count);
   float (*round_to_bytes)(const float* values, int64_t count, float zero, float highest,

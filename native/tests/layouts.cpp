@@ -352,7 +352,8 @@ Sieve draw_filter(Source& source, int64_t items) {
   int32_t* row = sieve.rows.begin();
   for (int64_t item = 0; item < items; ++item)
     if (sieve.mask[item]) *row++ = static_cast<int32_t>(item);
-  sieve.filter = {sieve.mask.data(), sieve.rows.data(), sieve.rows.size()};
+  sieve.filter = {sieve.mask.data(), sieve.rows.data(), sieve.rows.size(),
+                  sieve.rows.size() % 2 == 0};
   return sieve;
 }
 

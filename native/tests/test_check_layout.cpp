@@ -146,12 +146,22 @@ void test_rows() {
   CHECK(!check_rows({negative, indices, data}, 0, 3, 3, 5));
 }
 
+void test_items() {
+  const int32_t rows[] = {0, 4, 2, 4, 1};
+  about = "items";
+  CHECK(are_items(rows, 5, 5) && are_items(rows, 0, 5));
+  CHECK(!are_items(rows, 5, 4));  // more rows than items
+  CHECK(!are_items(rows, 2, 4));
+  for (const int32_t wrong : {-1, INT32_MIN, INT32_MAX, 5}) CHECK(!are_items(&wrong, 1, 5));
+}
+
 }  // namespace
 
 void test_check_layout() {
   test_vector_layouts();
   test_label_layouts();
   test_rows();
+  test_items();
 }
 
 }  // namespace irli

@@ -180,6 +180,28 @@ void test_find_cut(const Exposed& backend) {
   }
 }
 
+void test_bound_largest(const Exposed& backend) {
+  Source source(7);
+  for (const int64_t size : {1, 15, 16, 100, 511, 512, 513, 1000, 5000}) {
+    for (int i = 0; i < 12; ++i) {
+      source.mood = static_cast<Mood>(i % 3);
+      const Exact<float> values = draw_floats(source, size);
+      const int64_t k = source.between(1, source.coin() ? 16 : size + 2);
+      const float bound = backend.bound_largest(values.data(), size, k);
+      int64_t numbers = 0, reached = 0;
+      for (const float value : values) {
+        numbers += value == value;
+        reached += value >= bound;
+      }
+      CHECK(reached >= std::min(k, numbers));
+    }
+  }
+  Exact<float> rising(5000);
+  for (int64_t j = 0; j < rising.size(); ++j) rising[j] = static_cast<float>(j);
+  const float bound = backend.bound_largest(rising.data(), rising.size(), 10);
+  CHECK(bound <= 4990 && bound > 4980);  // few others reach it
+}
+
 void test_round_to_bytes(const Exposed& backend) {
   Source source(5);
   for (const int64_t size : kSizes) {
@@ -226,6 +248,7 @@ void test_dense() {
     test_rows(*backend);
     test_logits(*backend);
     test_find_cut(*backend);
+    test_bound_largest(*backend);
     test_round_to_bytes(*backend);
   }
 }

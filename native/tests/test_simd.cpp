@@ -60,6 +60,17 @@ void test_floats(const Exposed& backend, const Exposed& plain, const Exposed& fu
   CHECK(backend.reaching(nans, 1) == 0xFFFF && backend.reaching(ones, 1.5f) == 0);
 }
 
+void test_sum_each(const Exposed& backend, const Exposed& plain) {
+  Source source(5);
+  source.mood = kWild;
+  for (int i = 0; i < 100; ++i) {
+    const Exact<float> rows = draw_floats(source, 16 * 16);
+    float got[16];
+    backend.sum_each(rows.data(), got);
+    for (int row = 0; row < 16; ++row) CHECK(same(got[row], plain.sum(rows.data() + 16 * row)));
+  }
+}
+
 void test_integers(const Exposed& backend, const Exposed& plain) {
   Source source(2);
   float got[16], expected[16];
@@ -134,6 +145,7 @@ void test_simd() {
   for (const Exposed* backend : exposed_backends()) {
     about = backend->name;
     test_floats(*backend, plain, fused);
+    test_sum_each(*backend, plain);
     test_integers(*backend, plain);
     test_sum_block(*backend, plain);
     test_sum_bytes(*backend, plain);

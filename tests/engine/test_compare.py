@@ -77,6 +77,23 @@ def test_all_items_are_compared(
         np.testing.assert_array_equal(one.items, items[0])
 
 
+@pytest.mark.parametrize("allowed", [20, 127, 128, 129, 513])  # the first 128 are sorted in lanes
+@pytest.mark.parametrize("k", [1, 16, 17])  # up to 16
+@pytest.mark.parametrize("metric", [L2, DOT])
+def test_a_batch_answers_like_single_queries(allowed: int, k: int, metric: int) -> None:
+    rng = np.random.default_rng(allowed)
+    X, q = (rng.normal(size=(n, 50)).astype(np.float32) for n in (600, 37))
+    layout = assemble_layout([random_router(50, 4)], [random_partition(600, 4)], X, metric)
+    mask = np.isin(np.arange(600), rng.choice(600, allowed, replace=False))
+    searcher, p = VectorSearcher(layout), plan(k=k, exact=True)
+    batch = search(searcher, q, p, mask)
+    np.testing.assert_array_equal(batch.items, compare_all(q, layout, mask, k)[1])
+    for i in range(len(q)):
+        one = search(searcher, q[i : i + 1], p, mask)
+        np.testing.assert_array_equal(one.items[0], batch.items[i])
+        np.testing.assert_array_equal(one.distances[0], batch.distances[i])
+
+
 @pytest.mark.parametrize("metric", FORMS)
 @pytest.mark.parametrize("share", [None, 0.3])
 def test_each_metric_is_brute_force(metric: str, share: float | None) -> None:

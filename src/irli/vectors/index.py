@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.repetition import History
 
 
-_EAGER = 4.0  # a search that has to widen much is not much cheaper than comparing all
+_EAGER = 2.0  # a search that has to widen much is not much cheaper than comparing all
 _RECALL, _K = 0.95, 10  # what `fit` tunes the search to
 _SHORTEST = 1e-15  # length of the longest vector; shorter ones have no squares in float32
 

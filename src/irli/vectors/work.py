@@ -2,7 +2,7 @@
 
 `tune` compares searches by their work. A clock would choose other parameters on a busy machine, and
 so two builds of the same data would answer differently. The constants are rounded medians of the
-stages that `explain` reports, on one core of a server with AVX-512, for indexes of 48, 50 and 784
+stages that `explain` reports, on one core of a server with AVX-512, for indexes of 16 to 784
 dimensions. Only their ratios matter.
 """
 
@@ -26,9 +26,9 @@ _CACHE = 1 << 24  # bytes
 _LEAST_ROUNDED = 16  # dimensions from which on centroids have 8 bits
 _TOGETHER, _LANES = 4, 16  # fewer queries are compared one by one, others 16 at a time
 _ROW, _STREAMED = 4.0, 0.08  # to compare an item when all are compared in order, by dimension
-_PICKED, _GATHERED = 5.0, 0.12  # when all allowed items are
-_GATHERED_BYTE = 0.05  # the same, by 8-bit copies
-_PICKED_MISS = 20.0  # more, if the vectors are not in the cache
+_PICKED, _GATHERED = 4.0, 0.055  # when all allowed items are
+_GATHERED_BYTE = 0.03  # the same, by 8-bit copies
+_PICKED_MISS = 8.0  # more, if the vectors are not in the cache
 _SHARED = 0.021  # for each dimension, when many queries are compared with an item
 
 
