@@ -177,8 +177,23 @@ def test_filters_reach_the_right_shard() -> None:
     found = index.search(X[:3], k=10, filter=mask)
     assert set(found.ids[0][:4]) == set(IDS[mask])
     same(index.search(X[:3], k=10, filter=IDS[mask]), found)
-    with pytest.raises(InvalidParameter, match="shape"):
-        index.search(X[:3], filter=mask[:50])
+    prepared = index.allow(IDS[mask])
+    for filter in (prepared, set(IDS[mask].tolist()), dict.fromkeys(IDS[mask].tolist()).keys()):
+        same(index.search(X[:3], k=10, filter=filter), found)
+    same(index.search(X[:3], k=10, filter=[prepared, mask, mask.tolist()]), found)
+    everything = index.search(X[:3], k=10, exact=True)
+    same(index.search(X[:3], k=10, exact=True, filter=index.allow(None)), everything)
+
+
+@pytest.mark.parametrize("wrong", [50, 60])  # 60 is the size of a shard
+def test_filters_for_another_number_of_items(index: ShardedIndex, wrong: int) -> None:
+    mask = np.ones(wrong, dtype=bool)
+    for filter in (mask, mask.tolist(), irli.Deny(mask), [mask, None, None]):
+        with pytest.raises(InvalidParameter, match=rf"shape \(120,\), .* Got shape \({wrong},\)"):
+            index.search(X[:3], filter=filter)
+    other = VectorIndex().fit(X[:wrong]).allow([1])
+    with pytest.raises(InvalidParameter, match=f"index of 120 items. Got one for {wrong}"):
+        index.search(X[:3], filter=other)
 
 
 # --- files ---------------------------------------------------------------------------------------

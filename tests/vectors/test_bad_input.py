@@ -465,6 +465,7 @@ def test_before_fit(tmp_path: Path) -> None:
         lambda: index.tune(),
         lambda: index.search(base(), exact=True),
         lambda: index.ids,
+        lambda: index.allow([1]),
         lambda: index.vectors,
         lambda: index.stats(),
         lambda: index.loads(),

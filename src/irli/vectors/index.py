@@ -295,9 +295,8 @@ class VectorIndex(SavedIndex, Configured):
         >>> index.search(np.eye(3)[0], k=1, filter=some).ids
         array([20])
         """
-        allowed = self._ids.allowed(filter)
-        every = np.ones(len(self), dtype=bool)
-        return (Allowed.where(every) if allowed is None else allowed).copy()
+        self._fitted()
+        return self._ids.prepare(filter)
 
     def search_range(
         self,
