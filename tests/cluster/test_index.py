@@ -32,6 +32,7 @@ from irli.errors import (
     DimensionMismatch,
     FormatError,
     InvalidParameter,
+    IrliWarning,
     MissingDependency,
     NotFitted,
 )
@@ -183,6 +184,12 @@ def test_filters_reach_the_right_shard() -> None:
     same(index.search(X[:3], k=10, filter=[prepared, mask, mask.tolist()]), found)
     everything = index.search(X[:3], k=10, exact=True)
     same(index.search(X[:3], k=10, exact=True, filter=index.allow(None)), everything)
+
+
+def test_few_answers_are_said_once_for_all_shards(index: ShardedIndex) -> None:
+    with pytest.warns(IrliWarning, match="Fewer than 3 items .* queries: min_votes=9") as said:
+        assert (index.search(X[:2], k=3, probes=1, min_votes=9).ids < 0).all()
+    assert [warning.filename for warning in said] == [__file__]
 
 
 @pytest.mark.parametrize("wrong", [50, 60])  # 60 is the size of a shard

@@ -153,6 +153,13 @@ def test_fewer_answers_than_asked_for_are_counted(index: LabelIndex) -> None:
     assert found.counts.max() < LABELS
 
 
+def test_min_votes_that_leave_few_answers_are_said(index: LabelIndex) -> None:
+    with pytest.warns(IrliWarning, match=f"Fewer than {LABELS} labels .* rows: min_votes=9"):
+        found = index.predict(X[:20], k=LABELS, probes=1, min_votes=9, ranker=False)
+    assert found.counts.max() < LABELS
+    index.predict(X[:20], k=1, min_votes=1)  # without a warning
+
+
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [

@@ -43,6 +43,7 @@ from irli.base.ids import (
     split_filter,
 )
 from irli.base.index import Configured
+from irli.base.logs import describe_few, warn
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.strings import Strings
@@ -234,6 +235,8 @@ class ShardedIndex(Configured):
         arguments = [(prepared, k, chosen, part, threads) for part in filters]
         answers = group.call("search", arguments, deadline, partial)
         distances, rows = merge(answers.values, k, self.metric)
+        if chosen.min_votes > 1 and (rows[:, : len(self)] < 0).any():
+            warn(describe_few(k, "items", "queries", chosen.min_votes))
         ids = self._name(rows)
         result = ShardedResult(*((distances[0], ids[0]) if single else (distances, ids)))
         result.metric, result.missing = self.metric, answers.missing

@@ -21,6 +21,7 @@ from irli.base.checks import check_choice, check_float, check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.html import render_html
 from irli.base.index import Configured
+from irli.base.logs import describe_few, warn
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_query_rows, as_rows
 from irli.base.types import StrPath
@@ -203,6 +204,9 @@ class ShardedLabelIndex(Configured):
         answered = [shard for shard in range(shards) if shard not in answers.missing]
         odds, labels = _merge(answers.values, [opened.labels[shard] for shard in answered], k)
         scores = to_probabilities(odds)
+        min_votes = parameters.get("min_votes") or 1
+        if min_votes > 1 and (labels[:, : len(self)] < 0).any():
+            warn(describe_few(k, "labels", "rows", min_votes))
         left_out = (labels < 0) | (scores < (threshold or 0))
         scores[left_out], labels[left_out] = 0, -1
         found = ShardedPrediction(*((scores[0], labels[0]) if single else (scores, labels)))

@@ -23,7 +23,7 @@ from irli.base.checks import (
 from irli.base.folder import LABELS, Folder, reading, write_folder
 from irli.base.html import render_html
 from irli.base.index import Configured, SavedIndex
-from irli.base.logs import get_logger, warn
+from irli.base.logs import describe_few, get_logger, warn
 from irli.base.metrics import load_summary
 from irli.base.progress import Progress
 from irli.base.recipe import Recipe, as_recipe
@@ -556,7 +556,11 @@ class LabelIndex(SavedIndex, Configured):
             check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
         odds, labels, single = self._rank(X, k, ranker, threads, parameters)
         scores = to_probabilities(odds)
-        scores[labels < 0] = 0
+        missing = labels < 0
+        scores[missing] = 0
+        min_votes = parameters.get("min_votes") or self.defaults.min_votes
+        if min_votes > 1 and missing[:, : len(self)].any():
+            warn(describe_few(k, "labels", "rows", min_votes))
         if threshold is not None:
             unlikely = scores < threshold
             scores[unlikely], labels[unlikely] = 0, -1

@@ -34,7 +34,7 @@ from irli.base.ids import (
     split_filter,
 )
 from irli.base.index import Configured, SavedIndex
-from irli.base.logs import warn
+from irli.base.logs import describe_few, warn
 from irli.base.memory import MappedFile
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -274,10 +274,7 @@ class VectorIndex(SavedIndex, Configured):
             distances = _add_columns(distances, k, worst_distance(self.metric))
             ids = _add_columns(ids, k, -1)
         if plan.min_votes > 1 and (ids[:, : plan.k] < 0).any():
-            warn(
-                f"Fewer than {k} items were found for some queries: min_votes={plan.min_votes} "
-                "leaves out those in fewer probed buckets. Lower it, or probe more buckets."
-            )
+            warn(describe_few(k, "items", "queries", plan.min_votes))
         return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
 
     def allow(self, filter: Any) -> Allowed:
