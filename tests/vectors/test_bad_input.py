@@ -418,6 +418,12 @@ def test_unknown_arguments_of_search(index: VectorIndex, given: str, meant: str)
             search(base()[:3], **{given: 3})
 
 
+@pytest.mark.parametrize("threads", [0, -2, 1.5])
+def test_bad_threads_for_a_single_query(index: VectorIndex, threads: Any) -> None:
+    with refuses("threads"):
+        index.search(base()[0], threads=threads)
+
+
 def test_unknown_arguments_of_fit() -> None:
     with pytest.raises(TypeError, match=r"fit\(\) .* 'thread'\. Did you mean 'threads'\?"):
         fit(base(), thread=2)

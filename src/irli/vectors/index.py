@@ -260,6 +260,8 @@ class VectorIndex(SavedIndex, Configured):
         if filters is not None:
             return self._search_each(queries, k, filters, threads, parameters)
         allowed, form = self._ids.allowed(filter), ANSWER_FORM[self.metric]
+        if threads is not None:  # asking the system takes a while
+            threads = thread_count(threads)
         spread = searcher.is_slow_to_route and thread_count(threads) > 1
         if type(queries) is np.ndarray and not spread and _is_one(queries):
             answer = self._search_one(queries, k, parameters, allowed)
