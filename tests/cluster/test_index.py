@@ -192,6 +192,11 @@ def test_few_answers_are_said_once_for_all_shards(index: ShardedIndex) -> None:
     assert [warning.filename for warning in said] == [__file__]
 
 
+def test_more_shards_than_items() -> None:
+    with pytest.raises(InvalidParameter, match=r"'shards' .* index of 3 items .* \[1, 3\]. Got 4"):
+        ShardedIndex(recipe=quick(), shards=4).fit(X[:3])
+
+
 @pytest.mark.parametrize("wrong", [50, 60])  # 60 is the size of a shard
 def test_filters_for_another_number_of_items(index: ShardedIndex, wrong: int) -> None:
     mask = np.ones(wrong, dtype=bool)

@@ -176,6 +176,28 @@ def test_texts_and_names_that_are_wrong(texts: Any, labels: Any, message: str) -
         LabelIndex().fit_text(texts, labels)
 
 
+@pytest.mark.parametrize("method", ["predict_text", "features"])
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("the cat", "Got str instead. Put a single one into a list"),
+        ([None], "Got NoneType at 0 instead. Use ''"),
+        (["cat", 7], "Got int at 1 instead. Convert it to str"),
+    ],
+)
+def test_errors_name_the_method_that_was_called(
+    pets: LabelIndex, method: str, texts: Any, message: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=f"'texts' parameter of {method} must .*{message}"):
+        getattr(pets, method)(texts)
+
+
+@pytest.mark.parametrize("kind", [LabelIndex, ShardedLabelIndex])
+def test_names_that_come_twice(kind: Any) -> None:
+    with pytest.raises(InvalidParameter, match="'names' parameter of fit must not hold a name twi"):
+        kind(RECIPE).fit(X, Y, names=["same"] * LABELS)
+
+
 @pytest.mark.parametrize("recipe", ["default", "paper", irli.recipe("default", epochs=1)])
 @pytest.mark.parametrize("kind", [LabelIndex, ShardedLabelIndex])
 def test_recipes_for_vectors_are_refused_at_once(kind: Any, recipe: Any) -> None:

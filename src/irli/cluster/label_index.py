@@ -140,11 +140,12 @@ class ShardedLabelIndex(Configured):
         run = check_options(options)
         shards, ray = self._given["shards"], self._given["ray"]
         rows = as_rows(X)
-        named = None if names is None else Names.of(names)
+        named = None if names is None else Names.of(names, owner="fit")
         labels = as_labels(Y, rows.shape[0], 0 if named is None else len(named))
         count = labels.shape[1]
         carried = int(np.count_nonzero(count_labels(labels)))
-        check_int("shards", shards, at_most=max(carried, 1), owner=f"{carried} labels with rows")
+        owner = f"an index of {carried} labels with rows"
+        check_int("shards", shards, at_least=1, at_most=max(carried, 1), owner=owner)
         if named is not None:
             check_int("names", len(named), at_least=count, at_most=count, owner="fit")
         warn_of_one_label(labels)

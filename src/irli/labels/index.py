@@ -609,7 +609,7 @@ class LabelIndex(SavedIndex, Configured):
             As for `predict`.
         """
         vectorizer, names = self._get_text_model()
-        rows = vectorizer.transform(texts)
+        rows = vectorizer.transform(texts, owner="predict_text")
         found, empty = leave_out_empty(self.predict(rows, k, **options), rows)
         if empty:
             warn(describe_empty(empty, rows.shape[0]))
@@ -683,7 +683,8 @@ class LabelIndex(SavedIndex, Configured):
         ('dog', 'dog')
         """
         vectorizer, _ = self._get_text_model()
-        rows = vectorizer.transform([texts] if isinstance(texts, str) else texts)
+        several = [texts] if isinstance(texts, str) else texts
+        rows = vectorizer.transform(several, owner="explain_text")
         found = self.explain(rows, k, **options) if rows.shape[0] else []
         known = np.diff(rows.indptr) > 0
         told = [one if known[row] else RowExplanation([]) for row, one in enumerate(found)]
@@ -691,7 +692,7 @@ class LabelIndex(SavedIndex, Configured):
 
     def features(self, texts: Iterable[str]) -> Sparse:
         """Return texts as rows of features, in the way of `fit_text`."""
-        return self._get_text_model()[0].transform(texts)
+        return self._get_text_model()[0].transform(texts, owner="features")
 
     def _get_text_model(self) -> tuple[Vectorizer, Names]:
         contents, _ = self._fitted()
