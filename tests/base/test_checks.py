@@ -405,7 +405,24 @@ def test_tensors_that_numpy_cannot_read(change: str) -> None:
     for call in (lambda: as_vectors(tensor, "X"), lambda: as_queries(tensor, 3)):
         with pytest.raises(InvalidParameter, match=r"Got Tensor .* x\.detach\(\)\.cpu\(\)"):
             call()
+    with pytest.raises(InvalidParameter, match=r"Got list .* x\.detach\(\)\.cpu\(\)"):
+        as_vectors(list(tensor), "X")
     assert as_vectors(tensor.detach().cpu().float().numpy(), "X").shape == (2, 3)
+
+
+def test_masked_values_are_refused() -> None:
+    """NumPy would take the values below the mask."""
+    masked = np.ma.masked_greater(np.arange(6.0).reshape(2, 3), 3)
+    for call in (lambda: as_vectors(masked, "X"), lambda: as_queries(masked, 3)):
+        with pytest.raises(InvalidParameter, match=r"Got 2 of 6 masked .* x\.filled"):
+            call()
+    assert as_vectors(np.ma.masked_array(masked.data), "X").shape == (2, 3)
+
+
+@pytest.mark.parametrize("given", ["vectors.npy", ["some text", "and more"]])
+def test_paths_and_texts_are_no_vectors(given: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"real numbers.*numpy\.load.*fit_text"):
+        as_vectors(given, "X")
 
 
 def test_check_k() -> None:

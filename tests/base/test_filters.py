@@ -30,6 +30,7 @@ def allow(ids: Ids, filter: Any) -> list[bool]:
     [
         ({70, 50, 99}, [True, False, True]),
         (frozenset({30}), [False, True, False]),
+        ({30: "x"}.keys(), [False, True, False]),
         (set(), [False, False, False]),
         (range(30, 70), [False, True, True]),
         (range(30, 71, 20), [True, True, True]),
@@ -93,6 +94,11 @@ def test_filters_of_strings(filter: Any, right: list[bool]) -> None:
 def test_filters_of_strings_that_are_wrong(filter: Any, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         make_ids(WORDS, 3).allowed(filter)
+
+
+def test_an_error_lists_all_kinds_of_filters() -> None:
+    with pytest.raises(InvalidParameter, match=r"array, list, set or range.*Deny or a function"):
+        Ids(OWN).allowed(iter([70]))
 
 
 def test_ids_are_found_or_not() -> None:

@@ -32,6 +32,7 @@ from irli.errors import (
     DimensionMismatch,
     FormatError,
     InvalidParameter,
+    IrliWarning,
     MissingDependency,
     NotFitted,
 )
@@ -177,8 +178,34 @@ def test_filters_reach_the_right_shard() -> None:
     found = index.search(X[:3], k=10, filter=mask)
     assert set(found.ids[0][:4]) == set(IDS[mask])
     same(index.search(X[:3], k=10, filter=IDS[mask]), found)
-    with pytest.raises(InvalidParameter, match="shape"):
-        index.search(X[:3], filter=mask[:50])
+    prepared = index.allow(IDS[mask])
+    for filter in (prepared, set(IDS[mask].tolist()), dict.fromkeys(IDS[mask].tolist()).keys()):
+        same(index.search(X[:3], k=10, filter=filter), found)
+    same(index.search(X[:3], k=10, filter=[prepared, mask, mask.tolist()]), found)
+    everything = index.search(X[:3], k=10, exact=True)
+    same(index.search(X[:3], k=10, exact=True, filter=index.allow(None)), everything)
+
+
+def test_few_answers_are_said_once_for_all_shards(index: ShardedIndex) -> None:
+    with pytest.warns(IrliWarning, match="Fewer than 3 items .* queries: min_votes=9") as said:
+        assert (index.search(X[:2], k=3, probes=1, min_votes=9).ids < 0).all()
+    assert [warning.filename for warning in said] == [__file__]
+
+
+def test_more_shards_than_items() -> None:
+    with pytest.raises(InvalidParameter, match=r"'shards' .* index of 3 items .* \[1, 3\]. Got 4"):
+        ShardedIndex(recipe=quick(), shards=4).fit(X[:3])
+
+
+@pytest.mark.parametrize("wrong", [50, 60])  # 60 is the size of a shard
+def test_filters_for_another_number_of_items(index: ShardedIndex, wrong: int) -> None:
+    mask = np.ones(wrong, dtype=bool)
+    for filter in (mask, mask.tolist(), irli.Deny(mask), [mask, None, None]):
+        with pytest.raises(InvalidParameter, match=rf"shape \(120,\), .* Got shape \({wrong},\)"):
+            index.search(X[:3], filter=filter)
+    other = VectorIndex().fit(X[:wrong]).allow([1])
+    with pytest.raises(InvalidParameter, match=f"index of 120 items. Got one for {wrong}"):
+        index.search(X[:3], filter=other)
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from irli.cluster import build as building
 from irli.cluster.label_blend import blend_shards, read_held, write_held
 from irli.cluster.label_index import ShardedLabelIndex, _merge
 from irli.cluster.label_job import deal_labels, make_label_job
-from irli.errors import DeadlineExceeded, InvalidParameter, NotFitted, NotInShards
+from irli.errors import DeadlineExceeded, InvalidParameter, IrliWarning, NotFitted, NotInShards
 from irli.labels.calibration import Candidates
 from irli.labels.index import to_probabilities
 from irli.labels.metrics import precision
@@ -284,6 +284,12 @@ def two() -> ShardedLabelIndex:
     names = [f"label {number}" for number in range(Y.shape[1])]
     index = ShardedLabelIndex(small_labels(buckets=6, epochs=2), shards=2)
     return index.fit(X, Y, names=names, threads=1)
+
+
+def test_min_votes_that_leave_few_answers_are_said(two: ShardedLabelIndex) -> None:
+    rows = np.zeros((2, two.dim), dtype=np.float32)
+    with pytest.warns(IrliWarning, match="Fewer than 3 labels .* rows: min_votes=99"):
+        assert (two.predict(rows, k=3, min_votes=99).counts < 3).any()
 
 
 def test_explanations_are_those_of_the_predicted_labels(two: ShardedLabelIndex) -> None:

@@ -153,6 +153,13 @@ def test_fewer_answers_than_asked_for_are_counted(index: LabelIndex) -> None:
     assert found.counts.max() < LABELS
 
 
+def test_min_votes_that_leave_few_answers_are_said(index: LabelIndex) -> None:
+    with pytest.warns(IrliWarning, match=f"Fewer than {LABELS} labels .* rows: min_votes=9"):
+        found = index.predict(X[:20], k=LABELS, probes=1, min_votes=9, ranker=False)
+    assert found.counts.max() < LABELS
+    index.predict(X[:20], k=1, min_votes=1)  # without a warning
+
+
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [
@@ -167,6 +174,28 @@ def test_fewer_answers_than_asked_for_are_counted(index: LabelIndex) -> None:
 def test_texts_and_names_that_are_wrong(texts: Any, labels: Any, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         LabelIndex().fit_text(texts, labels)
+
+
+@pytest.mark.parametrize("method", ["predict_text", "features"])
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("the cat", "Got str instead. Put a single one into a list"),
+        ([None], "Got NoneType at 0 instead. Use ''"),
+        (["cat", 7], "Got int at 1 instead. Convert it to str"),
+    ],
+)
+def test_errors_name_the_method_that_was_called(
+    pets: LabelIndex, method: str, texts: Any, message: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=f"'texts' parameter of {method} must .*{message}"):
+        getattr(pets, method)(texts)
+
+
+@pytest.mark.parametrize("kind", [LabelIndex, ShardedLabelIndex])
+def test_names_that_come_twice(kind: Any) -> None:
+    with pytest.raises(InvalidParameter, match="'names' parameter of fit must not hold a name twi"):
+        kind(RECIPE).fit(X, Y, names=["same"] * LABELS)
 
 
 @pytest.mark.parametrize("recipe", ["default", "paper", irli.recipe("default", epochs=1)])

@@ -418,6 +418,12 @@ def test_unknown_arguments_of_search(index: VectorIndex, given: str, meant: str)
             search(base()[:3], **{given: 3})
 
 
+@pytest.mark.parametrize("threads", [0, -2, 1.5])
+def test_bad_threads_for_a_single_query(index: VectorIndex, threads: Any) -> None:
+    with refuses("threads"):
+        index.search(base()[0], threads=threads)
+
+
 def test_unknown_arguments_of_fit() -> None:
     with pytest.raises(TypeError, match=r"fit\(\) .* 'thread'\. Did you mean 'threads'\?"):
         fit(base(), thread=2)
@@ -465,6 +471,7 @@ def test_before_fit(tmp_path: Path) -> None:
         lambda: index.tune(),
         lambda: index.search(base(), exact=True),
         lambda: index.ids,
+        lambda: index.allow([1]),
         lambda: index.vectors,
         lambda: index.stats(),
         lambda: index.loads(),

@@ -87,6 +87,9 @@ def test_a_result_says_what_its_distances_are(metric: str, meaning: str) -> None
         distances, ids = found
         assert distances is found.distances
         assert ids is found.ids
+    within = index.search_range(X[:2], radius=1)
+    assert repr(within).startswith("RangeResult(lims=array(")
+    assert f"# {metric}: {meaning}" in repr(within)
 
 
 # --- filters -----------------------------------------------------------------------------------

@@ -304,12 +304,22 @@ def suggest(word: str, words: list[str], *, otherwise: str) -> str:
 
 
 def as_array(x: Any, name: str) -> NDArray[Any]:
-    """Return `numpy.asarray(x)`, or raise an error that names the parameter."""
+    """Return `numpy.asarray(x)`, or raise an error that names the parameter.
+
+    Masked values are refused: `numpy.asarray` would take what is below the mask.
+    """
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise InvalidParameter(
+            f"The '{name}' parameter must not have masked values. Got {x.mask.sum()} of {x.size} "
+            "masked instead. Replace them with x.filled(value), or drop their rows."
+        )
     try:
         return np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
         advice = "Give every row the same length."
-        if hasattr(x, "detach"):  # a tensor of torch: with gradients, in bfloat16, or on a device
+        part = x[0] if isinstance(x, list | tuple) and x else x
+        # A tensor of torch, or a list of them: with gradients, in bfloat16, or on a device
+        if hasattr(part, "detach"):
             advice = "Pass the tensor as x.detach().cpu().float().numpy()."
         raise InvalidParameter(
             f"The '{name}' parameter must be something that numpy.asarray accepts. "
@@ -331,9 +341,13 @@ def _as_real(x: Any, name: str) -> NDArray[Any]:
         )
     array = as_array(x, name)
     if array.dtype.kind not in "fiub":
+        advice = "Convert it with .astype('float32')."
+        if array.dtype.kind == "U":  # perhaps a path, or texts
+            advice = "Read a file first, with numpy.load for example. For texts, there are "
+            advice += "fit_text and predict_text of a LabelIndex."
         raise InvalidParameter(
             f"The '{name}' parameter must hold real numbers. "
-            f"Got dtype {array.dtype} instead. Convert it with .astype('float32')."
+            f"Got dtype {array.dtype} instead. {advice}"
         )
     return array
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -155,9 +155,12 @@ class Ids:
     def _find(self, ids: Any, parameter: str) -> NDArray[np.int64]:
         wanted = as_array(ids, parameter)
         if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
-            forms = ", a boolean array, or irli.Deny(ids)" if parameter == "filter" else ""
+            must = "be a 1-D integer array of ids"
+            if parameter == "filter":
+                must = "hold integer ids in an array, list, set or range; or be a boolean array, "
+                must += "irli.Deny or a function"
             raise InvalidParameter(
-                f"The '{parameter}' parameter must be a 1-D integer array of ids{forms}. "
+                f"The '{parameter}' parameter must {must}. "
                 f"Got dtype {wanted.dtype} of shape {wanted.shape} instead. "
                 "Pass the ids that the items were fitted with."
             )
@@ -178,9 +181,15 @@ class Ids:
             return None
         return self._allow(filter)
 
+    def prepare(self, filter: Any) -> Allowed:
+        """Return the items that a filter allows, in arrays of their own. None allows all."""
+        every = np.ones(len(self), dtype=bool)
+        return (Allowed.where(every) if filter is None else self._allow(filter)).copy()
+
     def _allow(self, filter: Any) -> Allowed:
         if isinstance(filter, Allowed):
-            return self._check(filter)
+            check_items(filter, len(self))
+            return filter
         if isinstance(filter, Deny):
             return Allowed.where(~self._allow(filter.ids).mask)
         if callable(filter):
@@ -188,26 +197,14 @@ class Ids:
             return Allowed.where(np.fromiter(allowed, bool, len(self)))
         if isinstance(filter, range):
             return Allowed.where(self._is_in_range(filter))
-        given = list(filter) if isinstance(filter, set | frozenset) else filter
+        given = list(filter) if isinstance(filter, Set) else filter
         values = as_array(given, "filter")
         if values.dtype != bool:
             # An array of strings would drop the NULs at their ends.
             rows = self.rows(given if values.dtype.kind == "U" else values)
             return self._sort(rows)
-        if values.shape != (len(self),):
-            raise InvalidParameter(
-                f"The 'filter' parameter must, as a boolean array, have shape ({len(self)},), "
-                f"one value for each item. Got shape {values.shape} instead. Or pass allowed ids."
-            )
+        check_mask(values, len(self))
         return Allowed.where(np.ascontiguousarray(values))
-
-    def _check(self, allowed: Allowed) -> Allowed:
-        if allowed.items != len(self):
-            raise InvalidParameter(
-                f"The 'filter' parameter must be prepared for this index of {len(self)} items. "
-                f"Got one for {allowed.items} items. Prepare it with the `allow` of this index."
-            )
-        return allowed
 
     def _sort(self, rows: NDArray[np.int64]) -> Allowed:
         """Return rows in ascending order, each once."""
@@ -391,6 +388,24 @@ def split_filter(filter: Any) -> list[Any] | None:
     return list(filter) if several else None
 
 
+def check_items(allowed: Allowed, items: int) -> None:
+    """Raise unless a filter was prepared for an index of so many items."""
+    if allowed.items != items:
+        raise InvalidParameter(
+            f"The 'filter' parameter must be prepared for this index of {items} items. "
+            f"Got one for {allowed.items} items. Prepare it with the `allow` of this index."
+        )
+
+
+def check_mask(mask: NDArray[np.bool_], items: int) -> None:
+    """Raise unless a filter that is a boolean array has a value for each of so many items."""
+    if mask.shape != (items,):
+        raise InvalidParameter(
+            f"The 'filter' parameter must, as a boolean array, have shape ({items},), "
+            f"one value for each item. Got shape {mask.shape} instead. Or pass allowed ids."
+        )
+
+
 def check_filters(filters: list[Any], queries: int) -> None:
     """Raise unless there is a filter for each query."""
     if len(filters) != queries:
@@ -402,9 +417,7 @@ def check_filters(filters: list[Any], queries: int) -> None:
 
 def _is_filter(value: Any) -> bool:
     """Whether a value is a filter, and not an id or a bool."""
-    plain = value is None or isinstance(
-        value, Allowed | Deny | set | frozenset | range | list | tuple
-    )
+    plain = value is None or isinstance(value, Allowed | Deny | Set | range | list | tuple)
     return plain or callable(value) or np.ndim(value) > 0
 
 

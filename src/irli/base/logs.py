@@ -18,3 +18,17 @@ def get_logger(name: str) -> logging.Logger:
 def warn(message: str) -> None:
     """Warn whoever called the method that calls this: an answer may not be what they think."""
     warnings.warn(message, IrliWarning, stacklevel=3)
+
+
+def describe_few(k: int, what: str, asked: str, min_votes: int) -> str:
+    """Return the warning that `min_votes` leaves fewer than k answers.
+
+    Examples
+    --------
+    >>> describe_few(3, "items", "queries", min_votes=2)[:62]
+    'Fewer than 3 items were found for some queries: min_votes=2 le'
+    """
+    return (
+        f"Fewer than {k} {what} were found for some {asked}: min_votes={min_votes} leaves out "
+        "those in fewer probed buckets. Lower it, or probe more buckets."
+    )

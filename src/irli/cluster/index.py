@@ -7,6 +7,7 @@ results are merged by distance. With `ray=None` everything runs in this process,
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Set
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -16,21 +17,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_finite
-from irli.base.checks import as_queries, as_vectors, check_bool, check_float, check_int, check_k
+from irli.base.checks import (
+    as_array,
+    as_queries,
+    as_vectors,
+    check_bool,
+    check_float,
+    check_int,
+    check_k,
+)
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
 from irli.base.ids import (
     Allowed,
     Deny,
+    Ids,
     TextIds,
     are_strings,
     as_id_list,
     check_filters,
+    check_items,
     check_known,
+    check_mask,
     encode_ids,
     split_filter,
 )
 from irli.base.index import Configured
+from irli.base.logs import describe_few, warn
 from irli.base.metrics import load_summary
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.strings import Strings
@@ -222,6 +235,8 @@ class ShardedIndex(Configured):
         arguments = [(prepared, k, chosen, part, threads) for part in filters]
         answers = group.call("search", arguments, deadline, partial)
         distances, rows = merge(answers.values, k, self.metric)
+        if chosen.min_votes > 1 and (rows[:, : len(self)] < 0).any():
+            warn(describe_few(k, "items", "queries", chosen.min_votes))
         ids = self._name(rows)
         result = ShardedResult(*((distances[0], ids[0]) if single else (distances, ids)))
         result.metric, result.missing = self.metric, answers.missing
@@ -236,6 +251,14 @@ class ShardedIndex(Configured):
                 f"has its own routers. Got {chosen.rank!r} instead. Use a VectorIndex for it."
             )
         return chosen
+
+    def allow(self, filter: Any) -> Allowed:
+        """Prepare a filter that many calls will use: see `VectorIndex.allow`.
+
+        It needs the ids of all items, which it asks the shards for.
+        """
+        names = Ids(self.ids) if self._names is None else self._names
+        return names.prepare(filter)
 
     def search_range(
         self,
@@ -322,17 +345,20 @@ class ShardedIndex(Configured):
 
     def _split_one(self, filter: Any) -> list[Any]:
         """Return the filter of each shard: its slice of a mask, or else the whole filter."""
-        if isinstance(filter, Deny) and self._names is None:
+        if self._names is not None:
+            filter = self._names.allowed(filter)  # shards know their items by row
+        if isinstance(filter, Deny):
             return [Deny(part) for part in self._split_one(filter.ids)]
-        mask = filter
-        if isinstance(filter, Allowed):
-            mask = filter.mask
-        elif self._names is not None and (allowed := self._names.allowed(filter)) is not None:
-            mask = allowed.mask
-        elif isinstance(filter, list | tuple):
-            mask = np.asarray(filter)
-        if getattr(mask, "shape", None) != (len(self),) or mask.dtype != bool:
+        if filter is None or callable(filter) or isinstance(filter, range):
             return [filter] * self.shards
+        if isinstance(filter, Allowed):
+            check_items(filter, len(self))
+            mask = filter.mask
+        else:
+            mask = as_array(list(filter) if isinstance(filter, Set) else filter, "filter")
+        if mask.dtype != bool:
+            return [mask] * self.shards
+        check_mask(mask, len(self))
         return [mask[start:stop] for start, stop in pairwise(self._bounds)]
 
     # --- inspecting ----------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from irli.base.checks import check_choice, check_float, check_int, check_k
 from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.html import render_html
 from irli.base.index import Configured
+from irli.base.logs import describe_few, warn
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_query_rows, as_rows
 from irli.base.types import StrPath
@@ -139,11 +140,12 @@ class ShardedLabelIndex(Configured):
         run = check_options(options)
         shards, ray = self._given["shards"], self._given["ray"]
         rows = as_rows(X)
-        named = None if names is None else Names.of(names)
+        named = None if names is None else Names.of(names, owner="fit")
         labels = as_labels(Y, rows.shape[0], 0 if named is None else len(named))
         count = labels.shape[1]
         carried = int(np.count_nonzero(count_labels(labels)))
-        check_int("shards", shards, at_most=max(carried, 1), owner=f"{carried} labels with rows")
+        owner = f"an index of {carried} labels with rows"
+        check_int("shards", shards, at_least=1, at_most=max(carried, 1), owner=owner)
         if named is not None:
             check_int("names", len(named), at_least=count, at_most=count, owner="fit")
         warn_of_one_label(labels)
@@ -203,6 +205,9 @@ class ShardedLabelIndex(Configured):
         answered = [shard for shard in range(shards) if shard not in answers.missing]
         odds, labels = _merge(answers.values, [opened.labels[shard] for shard in answered], k)
         scores = to_probabilities(odds)
+        min_votes = parameters.get("min_votes") or 1
+        if min_votes > 1 and (labels[:, : len(self)] < 0).any():
+            warn(describe_few(k, "labels", "rows", min_votes))
         left_out = (labels < 0) | (scores < (threshold or 0))
         scores[left_out], labels[left_out] = 0, -1
         found = ShardedPrediction(*((scores[0], labels[0]) if single else (scores, labels)))

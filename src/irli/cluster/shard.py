@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.folder import read_folder, read_manifest
+from irli.errors import IrliWarning
 from irli.labels.calibration import Calibration
 from irli.labels.explain import RowExplanation
 from irli.labels.index import LabelIndex
@@ -59,6 +61,10 @@ class VectorShard(Shard):
     ) -> SearchResult:
         """Return the k nearest items of this shard."""
         index = self._with_defaults(parameters)
+        if parameters.min_votes > 1:
+            with warnings.catch_warnings():  # what is few is known when all shards have answered
+                warnings.simplefilter("ignore", IrliWarning)
+                return index.search(queries, k, filter=filter, threads=threads)
         if len(queries) != 1:
             return index.search(queries, k, filter=filter, threads=threads)
         # The index has a faster path for a single query.

@@ -118,7 +118,8 @@ def make_vector_job(
         Sample queries that no shard learns from.
     """
     source = _make_source(X, folder, shards)
-    check_int("shards", shards, at_most=source.rows, owner=f"{source.rows} items")
+    owner = f"an index of {source.rows} items"
+    check_int("shards", shards, at_least=1, at_most=source.rows, owner=owner)
     bounds = split_rows(source.rows, shards)
     sizes = np.diff(bounds)
     # Resolve for the smallest shard: all shards get the same buckets, and all get codes or none.

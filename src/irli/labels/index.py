@@ -23,7 +23,7 @@ from irli.base.checks import (
 from irli.base.folder import LABELS, Folder, reading, write_folder
 from irli.base.html import render_html
 from irli.base.index import Configured, SavedIndex
-from irli.base.logs import get_logger, warn
+from irli.base.logs import describe_few, get_logger, warn
 from irli.base.metrics import load_summary
 from irli.base.progress import Progress
 from irli.base.recipe import Recipe, as_recipe
@@ -557,7 +557,11 @@ class LabelIndex(SavedIndex, Configured):
             check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
         odds, labels, single = self._rank(X, k, ranker, threads, parameters)
         scores = to_probabilities(odds)
-        scores[labels < 0] = 0
+        missing = labels < 0
+        scores[missing] = 0
+        min_votes = parameters.get("min_votes") or self.defaults.min_votes
+        if min_votes > 1 and missing[:, : len(self)].any():
+            warn(describe_few(k, "labels", "rows", min_votes))
         if threshold is not None:
             unlikely = scores < threshold
             scores[unlikely], labels[unlikely] = 0, -1
@@ -606,7 +610,7 @@ class LabelIndex(SavedIndex, Configured):
             As for `predict`.
         """
         vectorizer, names = self._get_text_model()
-        rows = vectorizer.transform(texts)
+        rows = vectorizer.transform(texts, owner="predict_text")
         found, empty = leave_out_empty(self.predict(rows, k, **options), rows)
         if empty:
             warn(describe_empty(empty, rows.shape[0]))
@@ -680,7 +684,8 @@ class LabelIndex(SavedIndex, Configured):
         ('dog', 'dog')
         """
         vectorizer, _ = self._get_text_model()
-        rows = vectorizer.transform([texts] if isinstance(texts, str) else texts)
+        several = [texts] if isinstance(texts, str) else texts
+        rows = vectorizer.transform(several, owner="explain_text")
         found = self.explain(rows, k, **options) if rows.shape[0] else []
         known = np.diff(rows.indptr) > 0
         told = [one if known[row] else RowExplanation([]) for row, one in enumerate(found)]
@@ -688,7 +693,7 @@ class LabelIndex(SavedIndex, Configured):
 
     def features(self, texts: Iterable[str]) -> Sparse:
         """Return texts as rows of features, in the way of `fit_text`."""
-        return self._get_text_model()[0].transform(texts)
+        return self._get_text_model()[0].transform(texts, owner="features")
 
     def _get_text_model(self) -> tuple[Vectorizer, Names]:
         contents, _ = self._fitted()

@@ -154,10 +154,13 @@ class Vectorizer(Estimator):
             "Check what was read, or set min_df=1 and max_df=1."
         )
 
-    def transform(self, texts: Iterable[str]) -> Sparse:
-        """Return the rows of `texts` (n, D). A text without known words has a row of zeros."""
+    def transform(self, texts: Iterable[str], *, owner: str = "transform") -> Sparse:
+        """Return the rows of `texts` (n, D). A text without known words has a row of zeros.
+
+        `owner` is the method that errors name.
+        """
         self._check_fitted()
-        strings = _each_string(texts, "texts", "transform")
+        strings = _each_string(texts, "texts", owner)
         blocks = []
         while block := list(islice(strings, _BLOCK)):
             blocks.append(self._transform_block(block))
@@ -264,24 +267,31 @@ class Names:
         self.titles = {name: titles[name] for name in ids if titles.get(name)}
 
     @classmethod
-    def of(cls, names: Iterable[str], titles: Mapping[str, str] | None = None) -> Names:
+    def of(
+        cls,
+        names: Iterable[str],
+        titles: Mapping[str, str] | None = None,
+        *,
+        owner: str = "Names.of",
+    ) -> Names:
         """Number the names in the given order. No name may come twice.
 
-        `titles` may have more than those of these labels, such as a whole vocabulary.
+        `titles` may have more than those of these labels, such as a whole vocabulary. `owner` is
+        the method that errors name.
         """
         ids: dict[str, int] = {}
-        for place, name in enumerate(_as_strings(names, "names", "Names.of")):
+        for place, name in enumerate(_as_strings(names, "names", owner)):
             first = ids.setdefault(name, place)
             if first != place:
                 raise InvalidParameter(
-                    "The 'names' parameter of Names.of must not hold a name twice. "
+                    f"The 'names' parameter of {owner} must not hold a name twice. "
                     f"Got {name!r} at {first} and {place}. Drop one, or pass sorted(set(names))."
                 )
             try:
                 name.encode()
             except UnicodeEncodeError as error:
                 raise InvalidParameter(
-                    "The 'names' parameter of Names.of must hold names that UTF-8 can write. "
+                    f"The 'names' parameter of {owner} must hold names that UTF-8 can write. "
                     f"Got {name!r} at {place}: {error.reason}. Repair that name."
                 ) from error
         return cls(ids, _check_titles({} if titles is None else titles))
@@ -538,13 +548,13 @@ def extend_names(
             f"The 'names' parameter of {owner} must name the {count} new labels, since all others "
             "have names. Got None instead. Pass a list of strings."
         )
-    new = names if isinstance(names, Names) else Names.of(names)
+    new = names if isinstance(names, Names) else Names.of(names, owner=owner)
     if len(new) != count:
         raise InvalidParameter(
             f"The 'names' parameter of {owner} must have a name for each of {count} labels. "
             f"Got {len(new)} instead. Pass them in the order of the columns of Y."
         )
-    return Names.of([*known, *new], known.titles | new.titles)
+    return Names.of([*known, *new], known.titles | new.titles, owner=owner)
 
 
 def _make_models(cut: Callable[[str], list[str]]) -> tuple[Any, Any]:
@@ -595,7 +605,8 @@ def _each_string(values: Iterable[str], name: str, owner: str) -> Iterator[str]:
     for row, value in enumerate(_each(values, must)):
         if not isinstance(value, str):
             raise InvalidParameter(
-                f"{must} Got {type(value).__name__} at {row} instead. Use '' where there is none."
+                f"{must} Got {type(value).__name__} at {row} instead. "
+                + ("Use '' where there is none." if value is None else "Convert it to str.")
             )
         yield value
 

@@ -50,6 +50,7 @@ def load_runs(device: str = "cpu") -> Any:
     except (RuntimeError, AssertionError) as error:
         raise InvalidParameter(
             "The 'device' parameter of fit must be one that torch can use here. "
-            f"Got '{device}' instead: {str(error).splitlines()[0]} Leave it out for the cpu."
+            f"Got '{device}' instead: {str(error).splitlines()[0].rstrip('.')}. "
+            "Leave it out for the cpu."
         ) from error
     return runs

@@ -34,7 +34,7 @@ from irli.base.ids import (
     split_filter,
 )
 from irli.base.index import Configured, SavedIndex
-from irli.base.logs import warn
+from irli.base.logs import describe_few, warn
 from irli.base.memory import MappedFile
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
@@ -260,6 +260,8 @@ class VectorIndex(SavedIndex, Configured):
         if filters is not None:
             return self._search_each(queries, k, filters, threads, parameters)
         allowed, form = self._ids.allowed(filter), ANSWER_FORM[self.metric]
+        if threads is not None:  # asking the system takes a while
+            threads = thread_count(threads)
         spread = searcher.is_slow_to_route and thread_count(threads) > 1
         if type(queries) is np.ndarray and not spread and _is_one(queries):
             answer = self._search_one(queries, k, parameters, allowed)
@@ -274,10 +276,7 @@ class VectorIndex(SavedIndex, Configured):
             distances = _add_columns(distances, k, worst_distance(self.metric))
             ids = _add_columns(ids, k, -1)
         if plan.min_votes > 1 and (ids[:, : plan.k] < 0).any():
-            warn(
-                f"Fewer than {k} items were found for some queries: min_votes={plan.min_votes} "
-                "leaves out those in fewer probed buckets. Lower it, or probe more buckets."
-            )
+            warn(describe_few(k, "items", "queries", plan.min_votes))
         return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
 
     def allow(self, filter: Any) -> Allowed:
@@ -295,9 +294,8 @@ class VectorIndex(SavedIndex, Configured):
         >>> index.search(np.eye(3)[0], k=1, filter=some).ids
         array([20])
         """
-        allowed = self._ids.allowed(filter)
-        every = np.ones(len(self), dtype=bool)
-        return (Allowed.where(every) if allowed is None else allowed).copy()
+        self._fitted()
+        return self._ids.prepare(filter)
 
     def search_range(
         self,

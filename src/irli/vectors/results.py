@@ -52,8 +52,7 @@ class SearchResult(_Pair):
         return to_similarities(self.distances, self.metric)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
-        return f"SearchResult({fields})  # {self.metric}: {MEANING[self.metric]}"
+        return _describe("SearchResult", self)
 
 
 # A class for each metric: an attribute of each result would slow down single queries.
@@ -115,6 +114,9 @@ class RangeResult(_Triple):
 
     metric: str = "l2"
 
+    def __repr__(self) -> str:
+        return _describe("RangeResult", self)
+
     @property
     def counts(self) -> NDArray[np.int64]:
         """How many items were found for each query."""
@@ -130,6 +132,12 @@ class RangeResult(_Triple):
         kind = RESULTS[self.metric]
         parts = pairwise(self.lims.tolist())
         return [kind(self.distances[start:stop], self.ids[start:stop]) for start, stop in parts]
+
+
+def _describe(name: str, result: SearchResult | RangeResult) -> str:
+    """Return the `repr` of a result, which says what its distances are."""
+    fields = ", ".join(f"{field}={value!r}" for field, value in result._asdict().items())
+    return f"{name}({fields})  # {result.metric}: {MEANING[result.metric]}"
 
 
 def join_ranges(parts: Sequence[SearchResult], metric: str) -> RangeResult:
