@@ -42,7 +42,7 @@ def assert_whole(parts: Split, rows: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("spread", [0.0, 1e-3])
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 20, 100])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 20])
 def test_near_rows_are_on_one_side(size: int, spread: float, seed: int) -> None:
     places, family = families(1200 // size, size, spread=spread, seed=seed)
     parts = split(places, seed)
@@ -75,6 +75,33 @@ def test_a_handful_of_rows_serves_for_both(rows: int) -> None:
     parts = split(places)
     np.testing.assert_array_equal(parts.train, np.arange(rows))
     np.testing.assert_array_equal(parts.held, parts.train)
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_a_few_families_serve_for_both(size: int) -> None:
+    """One of them alone would decide that its labels are the best for all."""
+    places, _ = families(8, size)
+    parts = split(places)
+    np.testing.assert_array_equal(parts.train, np.arange(8 * size))
+    np.testing.assert_array_equal(parts.held, parts.train)
+
+
+@pytest.mark.parametrize("rows", [20, 40, 100, 300])
+def test_of_few_rows_some_of_all_kinds_are_held_out(rows: int) -> None:
+    """Not a single group of near ones."""
+    places, kind = families(5, rows // 5, spread=0.1)
+    parts = split(places)
+    assert_whole(parts, rows)
+    assert 4 <= len(parts.held) <= rows // 5
+    assert len(set(kind[parts.held])) >= 3
+
+
+def test_new_rows_of_one_family_do_not_decide_alone() -> None:
+    places, _ = families(200, 1)
+    every = np.concatenate([places, np.repeat(places[:1], 40, axis=0)])
+    rows = np.arange(len(every))
+    parts = hold_out(every, rows, np.random.default_rng(0), unseen=rows[200:])
+    assert len(set(parts.held[parts.held < 200])) >= 3
 
 
 @settings(max_examples=60, deadline=None)
