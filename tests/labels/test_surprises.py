@@ -128,6 +128,11 @@ def test_texts_without_a_known_word(pets: LabelIndex) -> None:
     assert len(pets.predict_text(["a cat"], 2)[0]) == 2  # without a warning
 
 
+def test_names_are_plain_strings() -> None:
+    index = LabelIndex().fit_text(np.array(TEXTS), [np.array(one) for one in LISTS])
+    assert {type(name) for name in index.names or ()} == {str}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_forty_texts_are_enough_for_three_topics(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -178,7 +183,8 @@ def test_fewer_answers_than_asked_for_are_counted(index: LabelIndex) -> None:
         (TEXTS, "cat", "'labels' .*fit_text must hold a list of names for each text. Got str"),
         (TEXTS, LISTS[1:], "'labels' .*fit_text .* each of 9 texts. Got 8"),
         ("the cat", LISTS, "'texts' .*fit_text must be a list of strings. Got str"),
-        (TEXTS, [*LISTS[1:], [7]], r"'labels\[8\]' .*fit_text.* Got int at 0"),
+        (TEXTS, [*LISTS[1:], [7]], r"'labels\[8\]' .*fit_text.* Got int 7 .*numbers as strings"),
+        (TEXTS, [*LISTS[1:], [""]], r"'labels\[8\]' .*fit_text.* Got an empty string .*leave out"),
         (TEXTS, None, "'texts' .*fit_text .*pairs of a text and its labels"),
     ],
 )
