@@ -143,7 +143,7 @@ def test_large_data_hold_out_a_fixed_number(monkeypatch: pytest.MonkeyPatch) -> 
 def test_make_label_problem(dense: bool) -> None:
     X, Y = labelled(300, 12)
     rows = X.toarray() if dense else X
-    problem, parts, trained, scaling = make_label_problem(rows, Y, small_labels())
+    problem, parts, trained, scaling, _ = make_label_problem(rows, Y, small_labels())
     assert scaling is GIVEN
     assert not problem.items_are_queries
     assert problem.items.shape[0] == 12
@@ -214,9 +214,9 @@ def test_known_rows_are_not_held_out(dense: bool) -> None:
     X, Y = labelled(600, 12, seed=1)
     old, order = 400, np.random.default_rng(0).permutation(600)
     rows = X.toarray() if dense else X
-    _, first, known, _ = make_label_problem(rows[:old], Y[:old], small_labels())
+    _, first, known, *_ = make_label_problem(rows[:old], Y[:old], small_labels())
     np.testing.assert_array_equal(known, np.unique(row_keys(rows[:old])[first.train]))
-    _, then, both, _ = make_label_problem(rows[order], Y[order], small_labels(seed=1), known)
+    _, then, both, *_ = make_label_problem(rows[order], Y[order], small_labels(seed=1), known)
     held = set(order[then.held])
     assert len(held) >= 30
     assert not held & set(first.train)
@@ -237,6 +237,7 @@ def test_a_label_problem_survives_its_files(tmp_path: Path) -> None:
     X, Y = labelled(100, 6)
     scaling = Scaling("tf-idf", np.arange(X.shape[1], dtype=np.float32))
     made = make_label_problem(X, Y, small_labels(), scaling=scaling)
+    made = made._replace(trials=[{"choice": "routing", "tried": "tf-idf", "quality": 0.5}])
     made.save(tmp_path)
     again = LabelProblem.load(tmp_path)
     np.testing.assert_array_equal(again.split.train, made.split.train)
@@ -245,5 +246,6 @@ def test_a_label_problem_survives_its_files(tmp_path: Path) -> None:
     assert again.scaling.name == "tf-idf"
     np.testing.assert_array_equal(again.scaling.factors, scaling.factors)
     assert len(again.scaling.means) == 0
+    assert again.trials == made.trials
     recipe = small_labels()
     assert again.problem.fingerprint(recipe) == made.problem.fingerprint(recipe)

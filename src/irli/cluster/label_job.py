@@ -37,7 +37,7 @@ from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition
 
 _WIDTH = 200  # labels of a row by which the routers' scores are compared
-_FORM = 2  # of what a step leaves behind; earlier ones are not reused
+_FORM = 3  # of what a step leaves behind; earlier ones are not reused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +77,9 @@ class LabelJob(Job):
         rows, labels = self._read()
         recipe, run = self.recipe_of(shard), LearnOptions(threads=self.threads, device=self.device)
         given = rows.shape[0] - self.titles
-        scaling = choose_routing(rows[:given], labels[:given], recipe, run)
-        return make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
+        scaling, trials = choose_routing(rows[:given], labels[:given], recipe, run)
+        made = make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
+        return made._replace(trials=trials)
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read()

@@ -198,13 +198,13 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         recipe = as_recipe(self._given["recipe"]).resolve_for_labels(labels.shape[1])
         warn_of_one_label(labels)
 
-        scaling = choose_routing(rows, labels, recipe, run)
+        routing = choose_routing(rows, labels, recipe, run)
         count, carried = rows.shape[0], count_labels(labels)
         if titles is not None:
             rows, labels = append_titles(rows, labels, titles)
         made = make_label_problem(
-            rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
-        )
+            rows, labels, recipe, scaling=routing.scaling, titles=rows.shape[0] - count
+        )._replace(trials=routing.trials)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
             made,
@@ -781,7 +781,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
 
     @property
     def history(self) -> History:
-        """Loss, recall and loads after each re-partition of each repetition."""
+        """Loss, recall and loads after each re-partition, and what was tried on held-out rows."""
         return [] if self._learned is None else self._learned.contents.history
 
     def loads(self) -> list[NDArray[np.int64]]:
@@ -860,7 +860,7 @@ def complete_labels(
     return LabelContents(
         recipe=recipe,
         model=model,
-        history=[*join_histories(repetitions), *model.trials],
+        history=[*join_histories(repetitions), *made.trials, *model.trials],
         rows=rows.shape[0],
         dim=rows.shape[1],
         counts=count_labels(labels),

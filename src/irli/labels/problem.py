@@ -9,6 +9,8 @@ of the held-out rows are groups, and the others are drawn at random, with their 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +57,7 @@ class LabelProblem(NamedTuple):
     split: Split
     trained: NDArray[np.uint64]  # keys of all rows that the routers have seen after training
     scaling: Scaling = GIVEN  # of the routers' rows
+    trials: Sequence[dict[str, Any]] = ()  # by which it was chosen, for the history
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
@@ -62,6 +65,7 @@ class LabelProblem(NamedTuple):
         parts = {**self.split._asdict(), "trained": self.trained, **self.scaling.state()}
         for name, value in parts.items():
             np.save(folder / f"label_{name}.npy", value)
+        (folder / "label_trials.json").write_text(json.dumps(list(self.trials)))
 
     @classmethod
     def load(cls, folder: Path) -> LabelProblem:
@@ -70,7 +74,9 @@ class LabelProblem(NamedTuple):
             np.load(folder / f"label_{name}.npy") for name in ("train", "held", "trained")
         )
         parts = {name: np.load(folder / f"label_{name}.npy") for name in Scaling._fields}
-        return cls(Problem.load(folder), Split(train, held), trained, Scaling.from_state(parts))
+        scaling = Scaling.from_state(parts)
+        trials = json.loads((folder / "label_trials.json").read_text())
+        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials)
 
 
 def make_label_problem(
