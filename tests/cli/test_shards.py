@@ -12,7 +12,7 @@ from planted import clusters
 
 import irli
 from irli.cli.console import keep_checkpoint
-from irli.cluster import ShardedIndex
+from irli.cluster import ShardedIndex, ShardedLabelIndex
 
 QUICK = ("--set", "epochs=1", "--set", "epoch_size=256", "--threads", "1", "--quiet")
 X = clusters(n_per=12, centres=10, dim=6, spread=0.5, seed=1).points
@@ -96,12 +96,50 @@ LABEL_SHARDS = Path(__file__).parents[1] / "data" / "format-1" / "label-shards"
 
 
 def test_info_of_labels_in_shards(run: Runner) -> None:
-    assert "9 labels with names, from 90 rows of 12 features" in run("info", LABEL_SHARDS).out
+    shown = run("info", LABEL_SHARDS).out
+    assert "9 labels with names, in 2 shards, from 90 rows of 12 features" in shown
     said = run("info", LABEL_SHARDS, "--json").json
     assert (said["kind"], said["shards"], said["items"]) == ("label-shards", 2, 9)
 
 
-def test_labels_in_shards_are_for_python(run: Runner, data: Path) -> None:
-    for command in (["search"], ["eval"], ["labels", "predict"], ["labels", "eval"]):
-        ran = run(*command, LABEL_SHARDS, data)
-        refused(ran, "kind 'label-shards'", "irli.load in Python")
+def test_label_shards_of_an_early_version(run: Runner, tmp_path: Path) -> None:
+    rows, carried = np.eye(12, dtype=np.float32), np.arange(12)[:, None] % 9
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "labels.npy", carried)
+    found = run("labels", "predict", LABEL_SHARDS, tmp_path / "rows.npy", "--json").json
+    assert found["rows"] == 12
+    files = (tmp_path / "rows.npy", tmp_path / "labels.npy")
+    assert 0 <= run("labels", "eval", LABEL_SHARDS, *files, "--json").json["PSP@1"] <= 1
+    refused(run("search", LABEL_SHARDS, files[0]), "kind 'label-shards'", "irli labels predict")
+
+
+TEXTS = [f"the {pet} {verb}" for pet in ("cat", "dog", "cow") for verb in ("eats", "naps")] * 4
+
+
+def test_labels_in_shards(run: Runner, tmp_path: Path) -> None:
+    lines = [f"{text}\t<http://pets.org/{text.split()[1]}>\n" for text in TEXTS]
+    texts, out = tmp_path / "texts.tsv", tmp_path / "index"
+    texts.write_text("".join(lines))
+    (tmp_path / "pets.tsv").write_text("<http://pets.org/cat>\tFelis catus\n")
+    more = ("--shards", 2, "--titles", tmp_path / "pets.tsv", "--json", "--threads", 1)
+    told = run("labels", "fit", texts, "--out", out, *more).json
+    assert (told["shards"], told["items"], told["rows"], told["text"]) == (2, 3, 24, True)
+    assert not Path(f"{out}.partial").exists()
+    index = irli.load(out)
+    assert isinstance(index, ShardedLabelIndex)
+
+    found = run("labels", "predict", out, texts, "-k", 1, "--json").json
+    wanted = [[name for name, _ in row] for row in index.predict_text(TEXTS, 1)]
+    assert found["labels"] == wanted
+    assert found["titles"][0] == ["Felis catus"]
+    assert run("labels", "eval", out, texts, "--json").json["P@1"] == 1.0
+    shown = run("labels", "explain", out, "the cat", "-k", 1).out
+    assert "Felis catus" in shown
+    assert "cat +" in shown
+    assert "3 labels with names, in 2 shards, from 24 texts" in run("info", out).out
+    refused(
+        run("labels", "predict", out, texts, "--no-ranker"), "--no-ranker", "an index in shards"
+    )
+    refused(
+        run("labels", "fit", texts, "--out", out, *more, "--ranker"), "--ranker", "with --shards"
+    )

@@ -208,9 +208,8 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_methods_take_what_a_local_index_takes() -> None:
     more = {"predict": {"deadline", "partial"}, "load": {"ray", "options"}}
-    # Scores must be comparable. Shards do not learn from titles yet.
-    fewer = {"fit": {"titles"}, "predict": {"ranker"}, "load": {"mmap", "verify"}}
-    for name in ("fit", "predict", "save", "load", "stats"):
+    fewer = {"predict": {"ranker"}, "load": {"mmap", "verify"}}  # scores must be comparable
+    for name in ("fit", "fit_text", "predict", "predict_text", "save", "load", "stats"):
         local, sharded = (
             inspect.signature(getattr(owner, name)).parameters
             for owner in (LabelIndex, ShardedLabelIndex)
@@ -310,13 +309,86 @@ def test_explanations_are_those_of_the_predicted_labels(two: ShardedLabelIndex) 
 
 
 def test_what_shards_do_not_have_says_what_to_do(two: ShardedLabelIndex) -> None:
-    for name in ("partial_fit", "refit", "add_labels", "remove_labels", "rename", "predict_text"):
+    for name in ("partial_fit", "refit", "add_labels", "remove_labels", "rename"):
         assert hasattr(LabelIndex, name)
         assert not hasattr(two, name)
         with pytest.raises(NotInShards, match=f"no {name}: .* Fit it again with all rows, or use"):
             getattr(two, name)
     with pytest.raises(AttributeError, match="has no attribute 'predit'"):
         two.predit  # type: ignore[attr-defined]  # noqa: B018
+
+
+# --- titles and texts ----------------------------------------------------------------------------
+
+PETS = ("bird", "cat", "dog", "fish")
+TEXTS = [f"{pet} {verb}" for pet in PETS for verb in ("eats", "naps", "plays", "sits", "runs")] * 3
+LISTS = [[text.split()[0]] for text in TEXTS]
+
+
+@pytest.mark.parametrize("recipe", [TRUNK, OWN], ids=["trunk", "own"])
+def test_one_shard_learns_from_titles_as_an_index_does(recipe: irli.Recipe) -> None:
+    titles = np.eye(Y.shape[1], X.shape[1])
+    titles[0] = 0  # a label without a title
+    one = LabelIndex(recipe).fit(X, Y, titles=titles, threads=1)
+    shard = ShardedLabelIndex(recipe, shards=1).fit(X, Y, titles=titles, threads=1)
+    found, right = shard.predict(X, k=3), one.predict(X, k=3)
+    np.testing.assert_array_equal(found.labels, right.labels)
+    np.testing.assert_array_equal(found.scores, right.scores)
+    assert (shard.rows, shard.counts.tolist()) == (one.rows, one.counts.tolist())
+
+
+def test_shards_learn_labels_from_their_titles(tmp_path: Path) -> None:
+    """Four labels have a single row each, which says nothing. Their titles say it."""
+    few = np.arange(20, 24)
+    rows = np.zeros((204, 30), dtype=np.float32)
+    own = np.concatenate([np.arange(200) % 20, few])
+    rows[np.arange(200), own[:200]] = 1
+    rows[:, 29] = 0.1
+    titles = np.zeros((24, 30), dtype=np.float32)
+    titles[few, few] = 1
+    untold = ShardedLabelIndex(TRUNK, shards=3).fit(rows, own[:, None], threads=1)
+    told = ShardedLabelIndex(TRUNK, shards=3)
+    told.fit(rows, own[:, None], titles=titles, threads=1, checkpoint=tmp_path / "work")
+    assert told.predict(titles[few], k=1).labels.ravel().tolist() == few.tolist()
+    assert untold.predict(titles[few], k=1).labels.ravel().tolist() != few.tolist()
+    assert told.rows == 204
+    assert told.counts.tolist() == [10] * 20 + [1] * 4  # without the titles
+    # Other titles are another build.
+    again = ShardedLabelIndex(TRUNK, shards=3)
+    again.fit(rows, own[:, None], titles=titles * 0, threads=1, checkpoint=tmp_path / "work")
+    np.testing.assert_array_equal(again.predict(rows).scores, untold.predict(rows).scores)
+    with pytest.raises(InvalidParameter, match=r"'titles' parameter.* each of the 24 labels"):
+        ShardedLabelIndex(TRUNK, shards=3).fit(rows, own[:, None], titles=titles[:5])
+
+
+def test_texts_in_shards(tmp_path: Path) -> None:
+    titles = {"cat": "Felis", "fish": "plays the flute"}
+    index = ShardedLabelIndex(small_labels(buckets=3, epochs=3), shards=2)
+    index.fit_text(TEXTS, LISTS, titles=titles, threads=1)
+    found = index.predict_text(["My cat", "the fish"], k=1)
+    assert [row[0][0] for row in found] == ["cat", "fish"]
+    told = index.explain_text("the cat", k=1)
+    assert (told.labels[0].name, told.labels[0].words[0].word) == ("Felis", "cat")
+    with pytest.warns(irli.IrliWarning, match="1 of 2 texts have no word"):
+        assert index.predict_text(["unheard of", "dog"], k=1)[0] == []
+    with pytest.warns(irli.IrliWarning, match="1 of 1 texts have no word"):
+        assert index.explain_text("unheard of").labels == []
+    assert index.stats()["text"]
+    assert "texts" in index._repr_html_()
+
+    index.save(tmp_path / "index")
+    again = ShardedLabelIndex.load(tmp_path / "index")
+    assert again.predict_text(["My cat", "the fish"], k=1) == found
+    assert again.names is not None
+    assert again.names.titles == titles
+    assert again.vectorizer is not None
+    assert index.vectorizer is not None
+    assert again.vectorizer.words == index.vectorizer.words
+    plain = ShardedLabelIndex(TRUNK, shards=2).fit(X, Y, threads=1)
+    with pytest.raises(NotFitted, match="This ShardedLabelIndex was fitted on rows of features"):
+        plain.predict_text(["cat"])
+    with pytest.raises(NotFitted, match="not fitted yet"):
+        ShardedLabelIndex().predict_text(["cat"])
 
 
 # --- builds that stop ----------------------------------------------------------------------------

@@ -70,6 +70,8 @@ def _indexes() -> Iterator[tuple[str, Any]]:
     names = [f"label {i}" for i in range(20)]
     sharded = ShardedLabelIndex(irli.recipe("labels", epochs=1), shards=2)
     yield "label-shards", sharded.fit(rows, np.eye(20)[carried], names=names)
+    sharded = ShardedLabelIndex(irli.recipe("labels", epochs=1), shards=2)
+    yield "label-shards", sharded.fit_text(texts, named, titles={"one": "1"})
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -116,6 +118,7 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
         ("names", ("name_bytes",)),
         ("titles", ("title_bytes",)),
         ("words", ("word_bytes",)),
+        ("idf", ("D",)),
         ("id_bytes", ("id_bytes",)),
     ):
         known |= dict(zip(letters, arrays[name].shape, strict=False)) if name in arrays else {}

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from plantedlabels import labelled, small_labels
 
-from irli import LabelIndex, NotFitted
+from irli import IrliWarning, LabelIndex, NotFitted
 from irli.labels.assemble import add_near_rows, read_partitions, read_routers
 from irli.labels.explain import route_row
 from irli.labels.features import hash_features
@@ -158,7 +158,8 @@ def test_texts() -> None:
     assert best.name == "Felis"
     assert best.words[0].word == "cat"
     assert best.words[0].effect > 0
-    several = index.explain_text(["a bird", "xyz"], 1)
+    with pytest.warns(IrliWarning, match="1 of 2 texts have no word that the index knows"):
+        several = index.explain_text(["a bird", "xyz"], 1)
     assert several[0].labels[0].name == "bird"
     assert several[1].labels == []
     assert str(several[1]) == "no label was found"

@@ -201,9 +201,7 @@ LISTS = [[text.split()[1]] for text in TEXTS]
 
 
 def make_text_index() -> LabelIndex:
-    return LabelIndex(small_labels(buckets=3), ranker=True).fit_text(
-        TEXTS, LISTS, titles={"cat": "Felis"}, threads=1
-    )
+    return LabelIndex(ranker=True).fit_text(TEXTS, LISTS, titles={"cat": "Felis"}, threads=1)
 
 
 def test_texts_with_a_new_label() -> None:

@@ -42,7 +42,7 @@ def assert_whole(parts: Split, rows: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("spread", [0.0, 1e-3])
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 20, 100])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 20])
 def test_near_rows_are_on_one_side(size: int, spread: float, seed: int) -> None:
     places, family = families(1200 // size, size, spread=spread, seed=seed)
     parts = split(places, seed)
@@ -75,6 +75,33 @@ def test_a_handful_of_rows_serves_for_both(rows: int) -> None:
     parts = split(places)
     np.testing.assert_array_equal(parts.train, np.arange(rows))
     np.testing.assert_array_equal(parts.held, parts.train)
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_a_few_families_serve_for_both(size: int) -> None:
+    """One of them alone would decide that its labels are the best for all."""
+    places, _ = families(8, size)
+    parts = split(places)
+    np.testing.assert_array_equal(parts.train, np.arange(8 * size))
+    np.testing.assert_array_equal(parts.held, parts.train)
+
+
+@pytest.mark.parametrize("rows", [20, 40, 100, 300])
+def test_of_few_rows_some_of_all_kinds_are_held_out(rows: int) -> None:
+    """Not a single group of near ones."""
+    places, kind = families(5, rows // 5, spread=0.1)
+    parts = split(places)
+    assert_whole(parts, rows)
+    assert 4 <= len(parts.held) <= rows // 5
+    assert len(set(kind[parts.held])) >= 3
+
+
+def test_new_rows_of_one_family_do_not_decide_alone() -> None:
+    places, _ = families(200, 1)
+    every = np.concatenate([places, np.repeat(places[:1], 40, axis=0)])
+    rows = np.arange(len(every))
+    parts = hold_out(every, rows, np.random.default_rng(0), unseen=rows[200:])
+    assert len(set(parts.held[parts.held < 200])) >= 3
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,7 +143,7 @@ def test_large_data_hold_out_a_fixed_number(monkeypatch: pytest.MonkeyPatch) -> 
 def test_make_label_problem(dense: bool) -> None:
     X, Y = labelled(300, 12)
     rows = X.toarray() if dense else X
-    problem, parts, trained, scaling = make_label_problem(rows, Y, small_labels())
+    problem, parts, trained, scaling, _ = make_label_problem(rows, Y, small_labels())
     assert scaling is GIVEN
     assert not problem.items_are_queries
     assert problem.items.shape[0] == 12
@@ -187,9 +214,9 @@ def test_known_rows_are_not_held_out(dense: bool) -> None:
     X, Y = labelled(600, 12, seed=1)
     old, order = 400, np.random.default_rng(0).permutation(600)
     rows = X.toarray() if dense else X
-    _, first, known, _ = make_label_problem(rows[:old], Y[:old], small_labels())
+    _, first, known, *_ = make_label_problem(rows[:old], Y[:old], small_labels())
     np.testing.assert_array_equal(known, np.unique(row_keys(rows[:old])[first.train]))
-    _, then, both, _ = make_label_problem(rows[order], Y[order], small_labels(seed=1), known)
+    _, then, both, *_ = make_label_problem(rows[order], Y[order], small_labels(seed=1), known)
     held = set(order[then.held])
     assert len(held) >= 30
     assert not held & set(first.train)
@@ -210,6 +237,7 @@ def test_a_label_problem_survives_its_files(tmp_path: Path) -> None:
     X, Y = labelled(100, 6)
     scaling = Scaling("tf-idf", np.arange(X.shape[1], dtype=np.float32))
     made = make_label_problem(X, Y, small_labels(), scaling=scaling)
+    made = made._replace(trials=[{"choice": "routing", "tried": "tf-idf", "quality": 0.5}])
     made.save(tmp_path)
     again = LabelProblem.load(tmp_path)
     np.testing.assert_array_equal(again.split.train, made.split.train)
@@ -218,5 +246,6 @@ def test_a_label_problem_survives_its_files(tmp_path: Path) -> None:
     assert again.scaling.name == "tf-idf"
     np.testing.assert_array_equal(again.scaling.factors, scaling.factors)
     assert len(again.scaling.means) == 0
+    assert again.trials == made.trials
     recipe = small_labels()
     assert again.problem.fingerprint(recipe) == made.problem.fingerprint(recipe)

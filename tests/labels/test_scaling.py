@@ -12,6 +12,7 @@ from plantedlabels import labelled, random_rows, small_labels
 
 import irli
 from irli import LabelIndex
+from irli.cluster import ShardedLabelIndex
 from irli.labels import routing, tune
 from irli.labels.scaling import GIVEN, SCALINGS, Scaling, list_scalings
 from irli.learning.options import LearnOptions
@@ -198,10 +199,16 @@ def test_routers_choose_a_scaling_but_not_those_of_the_paper(
     monkeypatch.setattr(routing, "LEAST_ROWS", 100)
     X, Y = stretched()
     run = LearnOptions(threads=1)
-    chosen = routing.choose_routing(X, Y, small_labels(epochs=2), run)
+    chosen, trials = routing.choose_routing(X, Y, small_labels(epochs=2), run)
     assert chosen.name in SCALINGS
+    index = LabelIndex(small_labels(epochs=2)).fit(X, Y, threads=1)
+    shards = ShardedLabelIndex(small_labels(epochs=2), shards=2).fit(X, Y, threads=1)
+    assert [one["tried"] for one in trials] == ["given", "unit", "standard"]
+    assert [one for one in index.history if one.get("choice") == "routing"] == trials
+    told = [one for one in shards.history if one.get("choice") == "routing"]
+    assert told == [one | {"shard": shard} for shard in range(2) for one in trials]
     tried: list[Any] = []
     monkeypatch.setattr(routing, "list_scalings", tried.append)
     paper = irli.recipe("paper-labels", buckets=4, hidden=8, repetitions=1, choices=2)
-    assert routing.choose_routing(X, Y, paper, run) is GIVEN
+    assert routing.choose_routing(X, Y, paper, run) == (GIVEN, [])
     assert not tried

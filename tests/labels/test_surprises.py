@@ -128,6 +128,29 @@ def test_texts_without_a_known_word(pets: LabelIndex) -> None:
     assert len(pets.predict_text(["a cat"], 2)[0]) == 2  # without a warning
 
 
+def test_names_are_plain_strings() -> None:
+    index = LabelIndex().fit_text(np.array(TEXTS), [np.array(one) for one in LISTS])
+    assert {type(name) for name in index.names or ()} == {str}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forty_texts_are_enough_for_three_topics(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    about = np.arange(240) % 3
+    words = [[*(rng.choice(8, 3) + 8 * topic), *(rng.choice(100, 1) + 24)] for topic in about]
+    texts = [" ".join(f"word{word}" for word in chosen) for chosen in words]
+    lists = [[f"topic {topic}"] for topic in about]
+    index = LabelIndex().fit_text(texts[:40], lists[:40], threads=1)
+    found = index.predict_text(texts[40:], k=1)
+    right = [best[0][0] == wanted[0] for best, wanted in zip(found, lists[40:], strict=True)]
+    assert np.mean(right) > 0.9
+
+
+def test_copies_of_a_few_texts_are_known() -> None:
+    index = LabelIndex().fit_text(TEXTS * 10, LISTS * 10, threads=1)
+    assert [found[0][0] for found in index.predict_text(TEXTS, k=1)] == [one[0] for one in LISTS]
+
+
 def test_a_ranker_that_is_not_there() -> None:
     alone = LabelIndex(RECIPE, ranker=False).fit(X, Y, threads=1)
     with pytest.raises(InvalidParameter, match=r"'ranker' .* must not be True .*ranker=True\)"):
@@ -167,7 +190,8 @@ def test_min_votes_that_leave_few_answers_are_said(index: LabelIndex) -> None:
         (TEXTS, "cat", "'labels' .*fit_text must hold a list of names for each text. Got str"),
         (TEXTS, LISTS[1:], "'labels' .*fit_text .* each of 9 texts. Got 8"),
         ("the cat", LISTS, "'texts' .*fit_text must be a list of strings. Got str"),
-        (TEXTS, [*LISTS[1:], [7]], r"'labels\[8\]' .*fit_text.* Got int at 0"),
+        (TEXTS, [*LISTS[1:], [7]], r"'labels\[8\]' .*fit_text.* Got int 7 .*numbers as strings"),
+        (TEXTS, [*LISTS[1:], [""]], r"'labels\[8\]' .*fit_text.* Got an empty string .*leave out"),
         (TEXTS, None, "'texts' .*fit_text .*pairs of a text and its labels"),
     ],
 )

@@ -275,6 +275,17 @@ def test_parquet(tmp_path: Path) -> None:
         list(read_documents(write(tmp_path / "y.parquet", b"no")))
 
 
+def test_parquet_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    with pytest.raises(InvalidParameter, match=r"'path' .* can be read.*: No such file"):
+        list(read_documents(tmp_path / "x.parquet"))
+
+
+def test_a_single_column_may_be_a_string(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", b"title,labels\nMeow,cat\n")
+    assert list(read_documents(path, text_columns="title")) == [("Meow", ["cat"])]
+
+
 def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependency, match=r"pip install 'irli\[parquet\]'"):

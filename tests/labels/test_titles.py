@@ -79,6 +79,42 @@ def test_triples_round_trip(titles: dict[str, str]) -> None:
     assert {uri: found[uri] for uri in plain} == plain
 
 
+def test_a_title_may_be_in_a_kind_of_the_language(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.nt",
+        """<http://x/1> <http://www.w3.org/2004/02/skos/core#prefLabel> "farbe"@de .
+<http://x/1> <http://www.w3.org/2004/02/skos/core#prefLabel> "colour"@en-GB .
+<http://x/1> <http://www.w3.org/2004/02/skos/core#prefLabel> "color"@en-US .
+""",
+    )
+    for language, title in {"en": "colour", "en-us": "color", "DE": "farbe", "e": "farbe"}.items():
+        assert read_titles(path, language) == {"http://x/1": title}
+
+
+def test_short_uris_are_written_in_full(tmp_path: Path) -> None:
+    """A label in texts is a whole URI. With a part of it, no title would be found."""
+    path = write(
+        tmp_path / "x.ttl",
+        """@base <http://onto.org/pets/> .
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix : <#> .
+<p1> skos:prefLabel "cat" . </p2> skos:prefLabel "dog" . :p3 skos:prefLabel "cow" .
+<urn:p4> skos:prefLabel "ape" .
+""",
+    )
+    assert read_titles(path) == {
+        "http://onto.org/pets/p1": "cat",
+        "http://onto.org/p2": "dog",
+        "http://onto.org/pets/#p3": "cow",
+        "urn:p4": "ape",
+    }
+
+
+def test_a_column_of_uris_need_not_be_the_first(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "notation,label_en,uri\n1,cat,<http://x/1>\n")
+    assert read_titles(path, "en") == {"http://x/1": "cat"}
+
+
 def test_tables(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tsv", "<http://yso/p1>\tcat\t59.1\nhttp://yso/p2\tdog\np3\n")
     assert read_titles(path) == {"http://yso/p1": "cat", "http://yso/p2": "dog"}

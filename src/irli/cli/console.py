@@ -45,7 +45,7 @@ _COMMANDS = {
     VECTORS: "irli search, irli eval or irli tune",
     SHARDS: "irli search, irli eval or irli tune",
     LABELS: "irli labels predict or irli labels eval",
-    LABEL_SHARDS: "irli info, or irli.load in Python",
+    LABEL_SHARDS: "irli labels predict or irli labels eval",
 }
 
 Values = dict[str, Any]

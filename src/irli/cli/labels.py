@@ -17,17 +17,19 @@ import typer
 from typer import Argument, Option
 
 from irli.base.checks import check_choice
-from irli.base.folder import LABELS
+from irli.base.folder import LABEL_SHARDS, LABELS, read_manifest
 from irli.base.logs import warn
 from irli.base.sparse import as_labels, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Sparse
 from irli.cli import console
 from irli.cli.console import Index, Json, Threads, Values
+from irli.cluster.label_index import ShardedLabelIndex
+from irli.cluster.workdir import clear
 from irli.errors import InvalidParameter
 from irli.labels.explain import LabelExplanation
 from irli.labels.files import read_matrix, read_rows
-from irli.labels.index import LabelIndex, Prediction, describe_empty, leave_out_empty
+from irli.labels.index import LabelIndex, Prediction
 from irli.labels.metrics import (
     f1,
     inverse_propensity_of_counts,
@@ -38,11 +40,14 @@ from irli.labels.metrics import (
     recall,
 )
 from irli.labels.objective import OBJECTIVES
-from irli.labels.parameters import SCORES, PredictArguments
+from irli.labels.parameters import SCORES, LabelParameters, PredictArguments
+from irli.labels.reading import describe_empty, find_empty
 from irli.labels.text import Names, Vectorizer, label_matrix, split_pairs
 from irli.labels.text_files import FORMATS, detect_format, read_documents, read_texts
 from irli.labels.titles import read_titles
 from irli.labels.xmc_text import open_input
+
+AnyLabels = LabelIndex | ShardedLabelIndex
 
 _FORMATS = ("xmc", "matrix", *FORMATS)
 _SHORTLIST = 100  # labels; their recall bounds what a better ranker could reach
@@ -131,13 +136,24 @@ def fit(
     ] = "balanced",
     seed: Annotated[int | None, Option(help="Random seed.")] = None,
     threads: Threads = None,
+    shards: Annotated[
+        int | None, Option(min=1, help="Number of shards to deal the labels to.")
+    ] = None,
+    ray: Annotated[str | None, Option(help="Ray cluster to learn on: auto or an address.")] = None,
     as_json: Json = False,
     quiet: Annotated[bool, Option("--quiet", help="Show no progress bars.")] = False,
 ) -> None:
     """Learn the labels of rows. An interrupted fit is resumed."""
     console.claim_output(out)
     chosen = console.read_recipe(recipe, settings, seed)
-    index = LabelIndex(chosen, ranker=ranker, objective=objective)
+    index: AnyLabels = LabelIndex(chosen, ranker=ranker, objective=objective)
+    if shards is not None or ray is not None:
+        if ranker is not None:
+            raise InvalidParameter(
+                "The --ranker and --no-ranker options must be left out with --shards or --ray: all "
+                "shards rank in one way. Got one of them. Leave it out."
+            )
+        index = ShardedLabelIndex(chosen, shards=shards or 1, ray=ray, objective=objective)
     options: Values = {"progress": not quiet and sys.stderr.isatty(), "threads": threads}
     columns = _name_columns(text, label, separator)
     given = read_labelled(rows, labels, format, columns, progress=options["progress"])
@@ -151,13 +167,16 @@ def fit(
         options["names"] = None if names is None else read_texts(names)
     with console.keep_checkpoint(out) as checkpoint:
         start = perf_counter()
-        learn: Callable[..., LabelIndex] = index.fit_text if given.are_texts else index.fit
+        learn: Callable[..., AnyLabels] = index.fit_text if given.are_texts else index.fit
         learn(given.rows, given.labels, checkpoint=checkpoint, **options)
         seconds = perf_counter() - start
         index.save(out)
-    stats = index.stats()
+        stats = index.stats()
+        if isinstance(index, ShardedLabelIndex):
+            index.close()
+            clear(checkpoint)
     shown = ("items", "rows", "dim", "names", "text", "buckets", "repetitions", "ranker_weights")
-    values = {name: stats[name] for name in shown} | {"defaults": stats["defaults"]}
+    values = {name: stats[name] for name in (*shown, "defaults", "shards") if name in stats}
     uneven = _find_imbalance(stats)
     summary = f"""\
 {out}: {_describe_size(stats)}
@@ -198,7 +217,7 @@ def predict(
     """
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
-    known = LabelIndex.from_folder(console.read_index(index, LABELS))
+    known = open_labels(index)
     columns = _name_columns(text, label, separator)
     given = make_features(read_inputs(rows, None, format, columns), known)
     features = given.rows
@@ -255,7 +274,7 @@ def evaluate(
     never seen count as missed.
     """
     depths = _read_depths(k)
-    known = LabelIndex.from_folder(console.read_index(index, LABELS))
+    known = open_labels(index)
     columns = _name_columns(text, label, separator)
     given = make_features(read_labelled(rows, labels, format, columns), known)
     features, truth = given.rows, make_truth(given, known)
@@ -307,6 +326,7 @@ def explain(
     candidates: Candidates = None,
     score: Score = None,
     min_votes: MinVotes = None,
+    near: Near = None,
     no_ranker: NoRanker = False,
     as_json: Json = False,
 ) -> None:
@@ -315,12 +335,12 @@ def explain(
     For each of the best labels: what routers, ranker and near rows add to its log-odds, the words
     that speak for and against it, the near texts that carry it, and its buckets.
     """
-    known = LabelIndex.from_folder(console.read_index(index, LABELS))
+    known = open_labels(index)
     chosen = PredictArguments(
-        probes=probes, candidates=candidates, score=score, min_votes=min_votes
+        probes=probes, candidates=candidates, score=score, min_votes=min_votes, near=near
     )
     read = sys.stdin.read() if text == "-" else text
-    told = known.explain_text(read, k, ranker=False if no_ranker else None, **chosen)
+    told = known.explain_text(read, k, **_leave_ranker(known, no_ranker), **chosen)
     labels = [describe_label(each) for each in told.labels]
     console.print_result({"index": str(index), "labels": labels}, str(told), as_json)
 
@@ -343,6 +363,23 @@ class LabelInputs(NamedTuple):
     rows: Any  # features (n, d), or a stream of documents
     labels: Any  # a matrix, or after `make_features` the names of each row; None if unknown
     are_texts: bool
+
+
+def open_labels(path: Path) -> AnyLabels:
+    """Open a label index, in shards or not."""
+    if read_manifest(path)["kind"] == LABEL_SHARDS:
+        return ShardedLabelIndex.load(path)
+    return LabelIndex.from_folder(console.read_index(path, LABELS))
+
+
+def _leave_ranker(index: AnyLabels, no_ranker: bool) -> Values:
+    """Return the argument of `predict` that --no-ranker stands for."""
+    if no_ranker and isinstance(index, ShardedLabelIndex):
+        raise InvalidParameter(
+            "The --no-ranker option must be left out for an index in shards: their scores could "
+            "not be compared. Got --no-ranker. Leave it out."
+        )
+    return {"ranker": False} if no_ranker else {}
 
 
 def _name_columns(text: list[str] | None, label: str | None, separator: str | None) -> Values:
@@ -451,7 +488,7 @@ def _read_depths(text: str) -> list[int]:
     return [int(depth) for depth in depths]
 
 
-def make_features(given: LabelInputs, index: LabelIndex) -> LabelInputs:
+def make_features(given: LabelInputs, index: AnyLabels) -> LabelInputs:
     """Return rows of features, and warn of texts without a known word."""
     if not given.are_texts:
         return given._replace(rows=as_rows(given.rows))
@@ -466,13 +503,13 @@ def make_features(given: LabelInputs, index: LabelIndex) -> LabelInputs:
         raise InvalidParameter(
             "ROWS must have at least one row. Got an empty file. Check the name of the file."
         )
-    empty = int((np.diff(rows.indptr) == 0).sum())
+    empty = len(find_empty(rows))
     if empty:
         warn(describe_empty(empty, rows.shape[0]))
     return LabelInputs(rows, names, True)
 
 
-def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
+def make_truth(given: LabelInputs, index: AnyLabels) -> Sparse:
     """Return the labels of each row. Labels that the index does not know are the last columns."""
     if given.are_texts:
         known = index.names or Names.of([])
@@ -488,7 +525,7 @@ def make_truth(given: LabelInputs, index: LabelIndex) -> Sparse:
 
 
 def _make_predict(
-    index: LabelIndex,
+    index: AnyLabels,
     features: Any,
     are_texts: bool,
     chosen: PredictArguments,
@@ -497,19 +534,21 @@ def _make_predict(
     threshold: float | None = None,
 ) -> Callable[[int], Prediction]:
     """Return a function that predicts the k best labels of the rows."""
-    index.defaults.replace(**chosen)  # raises before anything is timed
-    ranker = False if no_ranker else None
+    LabelParameters().replace(**chosen)  # raises before anything is timed
+    options = _leave_ranker(index, no_ranker)
+    empty = find_empty(features) if are_texts else np.empty(0, dtype=np.int64)
 
     def predict_best(k: int) -> Prediction:
-        found = index.predict(
-            features, k, **chosen, threshold=threshold, ranker=ranker, threads=threads
+        found: Prediction = index.predict(
+            features, k, **chosen, threshold=threshold, threads=threads, **options
         )
-        return leave_out_empty(found, features)[0] if are_texts else found
+        found.scores[empty], found.labels[empty] = 0, -1
+        return found
 
     return predict_best
 
 
-def _name_found(found: Prediction, index: LabelIndex) -> list[dict[str, list[Any]]]:
+def _name_found(found: Prediction, index: AnyLabels) -> list[dict[str, list[Any]]]:
     """Return labels and probabilities of each row: names and titles if labels have them."""
     names = index.names
     rows = []
@@ -544,7 +583,8 @@ def _describe_size(stats: Values) -> str:
     rows = f"{stats['rows']} texts of {stats['dim']} words"
     if not stats["text"]:
         rows = f"{stats['rows']} rows of {stats['dim']} features"
-    return f"{stats['items']} labels {named} names, from {rows}"
+    cut = f", in {stats['shards']} shards" if "shards" in stats else ""
+    return f"{stats['items']} labels {named} names{cut}, from {rows}"
 
 
 def _find_imbalance(stats: Values) -> float:

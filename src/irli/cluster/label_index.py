@@ -9,7 +9,7 @@ With one shard, only the repetitions are spread over the machines.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -40,9 +40,11 @@ from irli.labels.explain import RowExplanation
 from irli.labels.index import Prediction, count_labels, to_probabilities, warn_of_one_label
 from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import PredictArguments
-from irli.labels.text import Names
+from irli.labels.problem import append_titles
+from irli.labels.reading import ReadsTexts
+from irli.labels.text import Names, Vectorizer, vectorize_texts
 
-# Methods of `LabelIndex` that change an index, or read texts.
+# Methods of `LabelIndex` that change an index.
 _OF_ONE_INDEX = (
     "refit",
     "partial_fit",
@@ -50,9 +52,6 @@ _OF_ONE_INDEX = (
     "add_labels",
     "remove_labels",
     "rename",
-    "fit_text",
-    "predict_text",
-    "explain_text",
 )
 
 
@@ -68,6 +67,7 @@ class _Opened(NamedTuple):
     group: ShardGroup
     labels: list[NDArray[np.int64]]  # of each shard
     names: Names | None
+    vectorizer: Vectorizer | None
     calibration: Calibration | None  # of all shards; without it, each has its own
 
     def count_wanted(self, k: int) -> list[int]:
@@ -82,7 +82,7 @@ class _Opened(NamedTuple):
         return items > len(self.labels[0])
 
 
-class ShardedLabelIndex(Configured):
+class ShardedLabelIndex(ReadsTexts, Configured):
     """A label index in P shards, with the methods of `LabelIndex` for learning and predicting.
 
     Parameters
@@ -126,35 +126,94 @@ class ShardedLabelIndex(Configured):
         self._opened: _Opened | None = None
 
     def fit(
-        self, X: Any, Y: Any, *, names: Iterable[str] | None = None, **options: Any
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        names: Iterable[str] | None = None,
+        titles: Any = None,
+        **options: Any,
     ) -> ShardedLabelIndex:
         """Learn which labels the rows `X` carry.
 
         Parameters
         ----------
-        X, Y, names
-            As for `LabelIndex.fit`. Titles of labels are not learned from here.
+        X, Y, names, titles
+            As for `LabelIndex.fit`.
         **options
             As for `ShardedIndex.fit`.
         """
+        self._opened = self._learn(X, Y, names, titles, options)
+        return self
+
+    def fit_text(
+        self,
+        texts: Iterable[Any],
+        labels: Iterable[Iterable[str]] | None = None,
+        *,
+        vectorizer: Vectorizer | None = None,
+        titles: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> ShardedLabelIndex:
+        """Learn which labels the texts carry. The features are the words of the texts.
+
+        Parameters
+        ----------
+        texts, labels, vectorizer, titles
+            As for `LabelIndex.fit_text`.
+        **options
+            As for `fit`.
+
+        Examples
+        --------
+        >>> pets = ["cat", "dog", "bird"]
+        >>> texts = [f"the {pet} {verb}" for pet in pets for verb in ("eats", "naps", "plays")]
+        >>> index = ShardedLabelIndex(shards=2)
+        >>> index = index.fit_text(texts, [[pet] for pet in pets for _ in range(3)])
+        >>> [[name for name, _ in found] for found in index.predict_text(["My dog!", "a bird"], 1)]
+        [['dog'], ['bird']]
+        """
+        made = vectorize_texts(texts, labels, vectorizer, titles)
+        self._opened = self._learn(
+            made.rows, made.labels, made.names, made.titles, options, made.vectorizer
+        )
+        return self
+
+    def _learn(
+        self,
+        X: Any,
+        Y: Any,
+        names: Iterable[str] | None,
+        titles: Any,
+        options: dict[str, Any],
+        vectorizer: Vectorizer | None = None,
+    ) -> _Opened:
         run = check_options(options)
         shards, ray = self._given["shards"], self._given["ray"]
         rows = as_rows(X)
-        named = None if names is None else Names.of(names, owner="fit")
+        named = names if isinstance(names, Names | None) else Names.of(names, owner="fit")
         labels = as_labels(Y, rows.shape[0], 0 if named is None else len(named))
-        count = labels.shape[1]
-        carried = int(np.count_nonzero(count_labels(labels)))
-        owner = f"an index of {carried} labels with rows"
-        check_int("shards", shards, at_least=1, at_most=max(carried, 1), owner=owner)
+        given, count = labels.shape
         if named is not None:
             check_int("names", len(named), at_least=count, at_most=count, owner="fit")
         warn_of_one_label(labels)
+        if titles is not None:
+            rows, labels = append_titles(rows, labels, titles)
+        carried = int(np.count_nonzero(count_labels(labels)))
+        owner = f"an index of {carried} labels with rows"
+        check_int("shards", shards, at_least=1, at_most=max(carried, 1), owner=owner)
         workdir = WorkDir(run.checkpoint)
-        threads = count_step_threads(run, ray)
-        recipe = as_recipe(self._given["recipe"])
         objective = self._given["objective"]
         job = make_label_job(
-            workdir.path, rows, labels, recipe, shards, threads, run.device, objective
+            workdir.path,
+            rows,
+            labels,
+            as_recipe(self._given["recipe"]),
+            shards,
+            count_step_threads(run, ray),
+            run.device,
+            objective,
+            titles=rows.shape[0] - given,
         )
         build(job, ray, run.progress)
         dealt = deal_labels(count_labels(labels), shards)
@@ -163,8 +222,7 @@ class ShardedLabelIndex(Configured):
         if shards > 1:
             held = [read_held(job.held(shard)) for shard in range(shards)]
             calibration = blend_shards(held, dealt, labels, objective)
-        self._opened = _Opened(group, dealt, named, calibration)
-        return self
+        return _Opened(group, dealt, named, vectorizer, calibration)
 
     def _open(self, paths: list[Path], **options: Any) -> ShardGroup:
         ray, replicas = self._given["ray"], self._given["replicas"]
@@ -235,7 +293,7 @@ class ShardedLabelIndex(Configured):
         ]
         told = opened.group.call("explain", calls).values
         explained = [
-            _merge_explanations([part[row] for part in told], opened.labels, opened.names, k)
+            _merge_explanations([part[row] for part in told], opened, k)
             for row in range(rows.shape[0])
         ]
         return explained[0] if single else explained
@@ -261,7 +319,8 @@ class ShardedLabelIndex(Configured):
         stats = self.stats()
         facts = {
             "labels": f"{len(self):,} {'with' if stats['names'] else 'without'} names",
-            "rows": f"{stats['rows']:,} rows, {self.dim:,} features",
+            "rows": f"{stats['rows']:,} {'texts' if stats['text'] else 'rows'}, "
+            f"{self.dim:,} features",
             "shards": f"{self.shards}, with {stats['buckets']:,} buckets in all",
             "recipe": self.recipe.name,
             "memory": f"{stats['bytes'] / 1e6:,.1f} MB",
@@ -284,6 +343,26 @@ class ShardedLabelIndex(Configured):
         return None if self._opened is None else self._opened.names
 
     @property
+    def vectorizer(self) -> Vectorizer | None:
+        """Turns texts into rows of features. It is made by `fit_text`."""
+        return None if self._opened is None else self._opened.vectorizer
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that the index has learned from."""
+        rows: int = self._fitted().group.facts[0]["stats"]["rows"]
+        return rows
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of these rows that carry each label (L,)."""
+        opened = self._fitted()
+        counts = np.empty(len(self), dtype=np.int64)
+        for own, facts in zip(opened.labels, opened.group.facts, strict=True):
+            counts[own] = facts["counts"][: len(own)]  # without "other"
+        return counts
+
+    @property
     def dim(self) -> int:
         """The number of features of a row."""
         dim: int = self._fitted().group.facts[0]["stats"]["dim"]
@@ -296,13 +375,14 @@ class ShardedLabelIndex(Configured):
 
     def stats(self) -> dict[str, Any]:
         """Return sizes and bytes of all shards together, and the settings of the first."""
-        group, _, _, calibration = self._fitted()
+        group, calibration = self._fitted().group, self._fitted().calibration
         shared = {} if calibration is None else {"calibration": calibration.state()}
         return group.sum_stats(("buckets", "entries", "ranker_weights", "bytes")) | {
             **shared,
             "kind": LABEL_SHARDS,
             "items": len(self),
             "names": self.names is not None,
+            "text": self.vectorizer is not None,
             "shards": self.shards,
             "loads": [loads for facts in group.facts for loads in facts["stats"]["loads"]],
         }
@@ -316,11 +396,13 @@ class ShardedLabelIndex(Configured):
 
     def save(self, path: StrPath) -> None:
         """Write the index folder `path`. An index that is there already is replaced."""
-        group, labels, names, calibration = self._fitted()
+        group, labels, names, vectorizer, calibration = self._fitted()
+        text, words = (None, {}) if vectorizer is None else vectorizer.state()
         meta = {
             "recipe": dataclasses.asdict(self.recipe),
             "objective": self._given["objective"],
             "calibration": None if calibration is None else calibration.state(),
+            "text": text,
         }
         arrays: dict[str, NDArray[Any]] = {
             "labels": np.concatenate(labels),
@@ -328,7 +410,7 @@ class ShardedLabelIndex(Configured):
         }
         if names is not None:
             arrays |= names.state()
-        group.save(path, ShardedContents(LABEL_SHARDS, len(labels), meta, arrays))
+        group.save(path, ShardedContents(LABEL_SHARDS, len(labels), meta, arrays | words))
 
     @classmethod
     def load(cls, path: StrPath, *, ray: str | None = None, **options: Any) -> ShardedLabelIndex:
@@ -348,6 +430,8 @@ class ShardedLabelIndex(Configured):
             recipe = Recipe(**folder.meta["recipe"])
             labels = _split_labels(folder.arrays["labels"], folder.arrays["starts"], len(paths))
             names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
+            text = folder.meta.get("text")  # early folders do not have it
+            vectorizer = None if text is None else Vectorizer.from_state(text, folder.arrays)
             calibration = _read_calibration(folder.meta.get("calibration"))
             count = sum(map(len, labels))
             if names is not None and len(names) != count:
@@ -361,9 +445,10 @@ class ShardedLabelIndex(Configured):
             )
         group = index._open(paths, sums=sums, **options)
         facts = group.facts
-        opened = _Opened(group, labels, names, calibration)
+        opened = _Opened(group, labels, names, vectorizer, calibration)
         check_shards(facts, "items", [len(part) + opened.has_other for part in labels])
-        check_shards(facts, "dim", [facts[0]["stats"]["dim"]] * len(facts))
+        dim = facts[0]["stats"]["dim"] if vectorizer is None else len(vectorizer.words)
+        check_shards(facts, "dim", [dim] * len(facts))
         index._opened = opened
         return index
 
@@ -398,17 +483,19 @@ def _merge(
     )
 
 
-def _merge_explanations(
-    parts: list[RowExplanation], labels_of: list[NDArray[np.int64]], names: Names | None, k: int
-) -> RowExplanation:
-    """Return the explanations of the k best labels of a row, with their numbers and names."""
+def _merge_explanations(parts: list[RowExplanation], opened: _Opened, k: int) -> RowExplanation:
+    """Return the explanations of the k best labels of a row, with numbers, names and words."""
+    names, vectorizer = opened.names, opened.vectorizer
     found = []
-    for part, known in zip(parts, labels_of, strict=True):
+    for part, known in zip(parts, opened.labels, strict=True):
         for each in part.labels:
             if each.label < len(known):  # not "other"
                 label = int(known[each.label])
                 name = str(label) if names is None else names.title(label)
-                found.append(dataclasses.replace(each, label=label, name=name))
+                words = each.words
+                if vectorizer is not None:
+                    words = [one._replace(word=vectorizer.words[one.feature]) for one in words]
+                found.append(dataclasses.replace(each, label=label, name=name, words=words))
     return RowExplanation(sorted(found, key=lambda each: (-each.log_odds, each.label))[:k])
 
 

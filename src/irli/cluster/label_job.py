@@ -37,7 +37,7 @@ from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition
 
 _WIDTH = 200  # labels of a row by which the routers' scores are compared
-_FORM = 2  # of what a step leaves behind; earlier ones are not reused
+_FORM = 3  # of what a step leaves behind; earlier ones are not reused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,8 @@ class LabelJob(Job):
     ----------
     rows, labels : str
         Paths of files: .npy, or .npz of a CSR.
+    titles : int
+        So many of the last rows are titles of labels.
     label_count : int
         L, of all shards.
     objective : str
@@ -56,13 +58,14 @@ class LabelJob(Job):
 
     rows: str
     labels: str
+    titles: int
     label_count: int
     objective: str
 
     def describe(self, shard: int) -> list[Any]:
         names = [Path(self.rows).name, Path(self.labels).name]
         recipe = dataclasses.asdict(self.recipe)
-        return [VERSION, names, self.shards, recipe, self.objective, _FORM]
+        return [VERSION, names, self.titles, self.shards, recipe, self.objective, _FORM]
 
     def learned_by(self, shard: int) -> int:
         return 0
@@ -73,28 +76,34 @@ class LabelJob(Job):
     def make_problem(self, shard: int) -> LabelProblem:
         rows, labels = self._read()
         recipe, run = self.recipe_of(shard), LearnOptions(threads=self.threads, device=self.device)
-        scaling = choose_routing(rows, labels, recipe, run)
-        return make_label_problem(rows, labels, recipe, scaling=scaling)
+        given = rows.shape[0] - self.titles
+        scaling, trials = choose_routing(rows[:given], labels[:given], recipe, run)
+        made = make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
+        return made._replace(trials=trials)
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
         rows, labels = self._read()
         counts, several = count_labels(labels), self.shards > 1
         dealt = deal_labels(counts, self.shards)
         own, layout = dealt[shard], assemble_labels(repetitions, counts)
+        carried = as_labels(sp.csc_array(labels)[:, own], rows.shape[0])
         made = LabelProblem.load(saved)
         contents = complete_labels(
             made._replace(split=serve_all(made.split, labels, dealt)),
             repetitions,
             take_labels(layout, own) if several else layout,
             rows,
-            as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
+            carried,
             self.recipe_of(shard),
             self._wish(made, layout, rows, labels) if several else Wishes(None, self.objective),
             self.threads,
         )
         if contents.model.held is not None:
             write_held(self.held(shard), contents.model.held, contents.model.calibration)
-        return pack_labels(contents)
+        given = rows.shape[0] - self.titles
+        return pack_labels(
+            dataclasses.replace(contents, rows=given, counts=count_labels(carried[:given]))
+        )
 
     def _wish(self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse) -> Wishes:
         """Return what several shards must have, so that their log-odds can be compared.
@@ -126,8 +135,12 @@ def make_label_job(
     threads: int,
     device: str,
     objective: str,
+    titles: int = 0,
 ) -> LabelJob:
-    """Write checked rows and labels to `folder`, and return the job that reads them."""
+    """Write checked rows and labels to `folder`, and return the job that reads them.
+
+    So many of the last rows are `titles`.
+    """
     size = rows.size if isinstance(rows, np.ndarray) else rows.nnz
     check_space(folder, 4 * int(size) + 8 * int(labels.nnz), "the rows and their labels")
     if isinstance(rows, np.ndarray):
@@ -143,6 +156,7 @@ def make_label_job(
         device=device,
         rows=path,
         labels=store_sparse(folder, "labels", labels),
+        titles=titles,
         label_count=labels.shape[1],
         objective=objective,
     )

@@ -142,8 +142,9 @@ class LabelShard(Shard):
         self._last = self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
 
     def facts(self) -> dict[str, Any]:
-        """Return the stats and history of this shard."""
-        return {"stats": self.index.stats(), "history": self.index.history}
+        """Return the stats and history of this shard, and how many rows carry each label."""
+        index = self.index
+        return {"stats": index.stats(), "history": index.history, "counts": index.counts}
 
     def rank(
         self,

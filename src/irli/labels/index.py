@@ -37,7 +37,7 @@ from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.curve import bend
 from irli.labels.edit import read_labels, remove, rename
-from irli.labels.explain import Asked, RowExplanation, explain_rows
+from irli.labels.explain import Asked, explain_rows
 from irli.labels.features import as_sparse, hash_features
 from irli.labels.grow import add_to_partitions
 from irli.labels.metrics import precision
@@ -46,12 +46,12 @@ from irli.labels.online import NewRows, learn_rows, recalibrate
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, append_titles, make_label_problem
+from irli.labels.reading import ReadsTexts, describe_empty, find_empty
 from irli.labels.routing import choose_routing
 from irli.labels.text import (
     Names,
     Vectorizer,
     extend_names,
-    name_labels,
     vectorize_more,
     vectorize_texts,
 )
@@ -89,7 +89,7 @@ class _Learned(NamedTuple):
     predictor: Predictor
 
 
-class LabelIndex(SavedIndex, Configured):
+class LabelIndex(ReadsTexts, SavedIndex, Configured):
     """Extreme multi-label classification with learned, balanced buckets of labels.
 
     It also learns retrieval from a query log whose items have no vectors. The rows are then the
@@ -199,13 +199,13 @@ class LabelIndex(SavedIndex, Configured):
         recipe = as_recipe(self._given["recipe"]).resolve_for_labels(labels.shape[1])
         warn_of_one_label(labels)
 
-        scaling = choose_routing(rows, labels, recipe, run)
+        routing = choose_routing(rows, labels, recipe, run)
         count, carried = rows.shape[0], count_labels(labels)
         if titles is not None:
             rows, labels = append_titles(rows, labels, titles)
         made = make_label_problem(
-            rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
-        )
+            rows, labels, recipe, scaling=routing.scaling, titles=rows.shape[0] - count
+        )._replace(trials=routing.trials)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
             made,
@@ -455,7 +455,7 @@ class LabelIndex(SavedIndex, Configured):
             return self.fit_text(texts, labels, titles=titles, threads=threads)
         vectorizer, known = self._get_text_model()
         made = vectorize_more(texts, labels, vectorizer, known, titles)
-        empty = int((np.diff(made.rows.indptr) == 0).sum())
+        empty = len(find_empty(made.rows))
         if empty > _MANY_EMPTY * made.rows.shape[0]:
             warn(describe_empty(empty, made.rows.shape[0], "They teach nothing."))
         rows, carried = append_titles(made.rows, made.labels, made.titles)
@@ -596,26 +596,6 @@ class LabelIndex(SavedIndex, Configured):
             labels = np.pad(labels, more, constant_values=-1)
         return odds, labels, single
 
-    def predict_text(
-        self, texts: Iterable[str], k: int = 5, **options: Any
-    ) -> list[list[tuple[str, float]]]:
-        """Return the names and probabilities of at most k labels of each text, best first.
-
-        A text without a word that the index knows gets an empty list. A warning says how many such
-        texts there are.
-
-        Parameters
-        ----------
-        **options
-            As for `predict`.
-        """
-        vectorizer, names = self._get_text_model()
-        rows = vectorizer.transform(texts, owner="predict_text")
-        found, empty = leave_out_empty(self.predict(rows, k, **options), rows)
-        if empty:
-            warn(describe_empty(empty, rows.shape[0]))
-        return name_labels(*found, names)
-
     # --- explaining ----------------------------------------------------------------------------
 
     def explain(
@@ -663,47 +643,6 @@ class LabelIndex(SavedIndex, Configured):
         )
         explained = explain_rows(predictor, asked, contents.names, contents.vectorizer)
         return explained[0] if single else explained
-
-    def explain_text(self, texts: str | Iterable[str], k: int = 5, **options: Any) -> Any:
-        """Return why the k best labels of a text were predicted: see `explain`.
-
-        Parameters
-        ----------
-        texts : str, or a list of str
-            A single text gets one explanation.
-        k, **options
-            As for `explain`.
-
-        Examples
-        --------
-        >>> pets = ["cat", "dog", "bird"]
-        >>> texts = [f"the {pet} {verb}" for pet in pets for verb in ("eats", "naps", "plays")]
-        >>> index = LabelIndex(ranker=True).fit_text(texts, [[pet] for pet in pets for _ in "123"])
-        >>> best = index.explain_text("My dog plays", k=1).labels[0]
-        >>> best.name, best.words[0].word
-        ('dog', 'dog')
-        """
-        vectorizer, _ = self._get_text_model()
-        several = [texts] if isinstance(texts, str) else texts
-        rows = vectorizer.transform(several, owner="explain_text")
-        found = self.explain(rows, k, **options) if rows.shape[0] else []
-        known = np.diff(rows.indptr) > 0
-        told = [one if known[row] else RowExplanation([]) for row, one in enumerate(found)]
-        return told[0] if isinstance(texts, str) else told
-
-    def features(self, texts: Iterable[str]) -> Sparse:
-        """Return texts as rows of features, in the way of `fit_text`."""
-        return self._get_text_model()[0].transform(texts, owner="features")
-
-    def _get_text_model(self) -> tuple[Vectorizer, Names]:
-        contents, _ = self._fitted()
-        if contents.vectorizer is None or contents.names is None:
-            raise NotFitted(
-                "This LabelIndex was fitted on rows of features and cannot read texts. Turn them "
-                "into rows of the same features and call predict, or fit the index with "
-                "fit_text(texts, labels)."
-            )
-        return contents.vectorizer, contents.names
 
     # --- scikit-learn's conventions -------------------------------------------------------------
 
@@ -847,7 +786,7 @@ class LabelIndex(SavedIndex, Configured):
 
     @property
     def history(self) -> History:
-        """Loss, recall and loads after each re-partition of each repetition."""
+        """Loss, recall and loads after each re-partition, and what was tried on held-out rows."""
         return [] if self._learned is None else self._learned.contents.history
 
     def loads(self) -> list[NDArray[np.int64]]:
@@ -926,7 +865,7 @@ def complete_labels(
     return LabelContents(
         recipe=recipe,
         model=model,
-        history=[*join_histories(repetitions), *model.trials],
+        history=[*join_histories(repetitions), *made.trials, *model.trials],
         rows=rows.shape[0],
         dim=rows.shape[1],
         counts=count_labels(labels),
@@ -963,21 +902,6 @@ def _to_sparse(values: NDArray[Any], labels: NDArray[np.int64], count: int) -> S
     data = np.take_along_axis(values, order, 1)[place].astype(np.float32)
     starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
     return sp.csr_array((data, columns, starts), shape=(len(labels), count))
-
-
-def leave_out_empty(found: Prediction, rows: Sparse) -> tuple[Prediction, int]:
-    """Return the prediction without labels for rows without features, and how many there are."""
-    empty = np.diff(rows.indptr) == 0
-    found.scores[empty], found.labels[empty] = 0, -1
-    return found, int(empty.sum())
-
-
-def describe_empty(empty: int, texts: int, so: str = "They get no labels.") -> str:
-    """Return the warning that some texts have no known word."""
-    return (
-        f"{empty} of {texts} texts have no word that the index knows. {so} "
-        "Are they in the language of the texts that it was fitted on?"
-    )
 
 
 def _choose_way(

@@ -9,6 +9,8 @@ of the held-out rows are groups, and the others are drawn at random, with their 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +34,10 @@ _DIRECTIONS = 128  # dimensions of embedded rows and of label profiles
 _GROUP = 8  # rows in a group, at most, unless they are near copies
 _ALIKE = 0.03  # rows of unit length within this distance are near copies
 _HELD_SHARE = 0.05  # of the rows
-_HELD_MOST = 5000
-_GROUPED = 0.25  # of them in groups of near rows
+_HELD_LEAST, _HELD_MOST = 20, 5000
+_MOST_SHARE = 0.2  # of few rows: less than _HELD_LEAST may be held out of them
+_GROUPED = 0.25  # of the held-out rows are in groups of near rows
+_FEW_ROWS, _FEW_FAMILIES = 4, 3  # fewer held-out rows, or families of them, decide by chance
 _VALIDATION_ROWS = 500  # held-out rows that validate re-partitions, at most
 _VALIDATION_LABELS = 10  # labels of each of them, at most
 _MIX, _OTHER_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -53,6 +57,7 @@ class LabelProblem(NamedTuple):
     split: Split
     trained: NDArray[np.uint64]  # keys of all rows that the routers have seen after training
     scaling: Scaling = GIVEN  # of the routers' rows
+    trials: Sequence[dict[str, Any]] = ()  # by which it was chosen, for the history
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
@@ -60,6 +65,7 @@ class LabelProblem(NamedTuple):
         parts = {**self.split._asdict(), "trained": self.trained, **self.scaling.state()}
         for name, value in parts.items():
             np.save(folder / f"label_{name}.npy", value)
+        (folder / "label_trials.json").write_text(json.dumps(list(self.trials)))
 
     @classmethod
     def load(cls, folder: Path) -> LabelProblem:
@@ -68,7 +74,9 @@ class LabelProblem(NamedTuple):
             np.load(folder / f"label_{name}.npy") for name in ("train", "held", "trained")
         )
         parts = {name: np.load(folder / f"label_{name}.npy") for name in Scaling._fields}
-        return cls(Problem.load(folder), Split(train, held), trained, Scaling.from_state(parts))
+        scaling = Scaling.from_state(parts)
+        trials = json.loads((folder / "label_trials.json").read_text())
+        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials)
 
 
 def make_label_problem(
@@ -180,7 +188,8 @@ def hold_out(
 ) -> Split:
     """Hold out some groups of near rows, and more rows at random.
 
-    If rows or groups are too few, all rows are used as both.
+    Few rows are drawn at random alone, since a single group would decide everything. If rows or
+    families of them are too few, all rows are used as both.
 
     Parameters
     ----------
@@ -191,19 +200,22 @@ def hold_out(
     unseen : int array, optional
         Those of them that may be held out. If they are too few, all may be.
     """
-    wanted = min(_HELD_MOST, int(_HELD_SHARE * len(useful)))
-    if wanted == 0:
+    least = min(_HELD_LEAST, int(_MOST_SHARE * len(useful)))
+    wanted = min(_HELD_MOST, max(least, int(_HELD_SHARE * len(useful))))
+    if wanted < _FEW_ROWS:
         return Split(useful, useful)
     enough = unseen is not None and len(unseen) >= wanted / 2
     groups = _group_rows(embedded, unseen if unseen is not None and enough else useful, rng)
     groups.sort(key=lambda group: max(len(group), _GROUP, wanted))  # large families last
-    if len(groups[0]) > len(useful) // 2:
-        return Split(useful, useful)
-    sizes = np.cumsum([len(group) for group in groups])
-    count = int(np.searchsorted(sizes, wanted * _GROUPED)) + 1
-    grouped = np.concatenate(groups[:count])
-    single = _draw_rows(embedded, groups[count:], wanted - len(grouped), rng)
-    held = np.concatenate([grouped, *single])
+    families: list[NDArray[np.int64]] = []
+    if wanted * _GROUPED >= _GROUP:
+        sizes = np.cumsum([len(group) for group in groups])
+        families = groups[: int(np.searchsorted(sizes, wanted * _GROUPED)) + 1]
+    missing = wanted - sum(map(len, families))
+    families += _draw_rows(embedded, groups[len(families) :], missing, rng)
+    if len(families) < _FEW_FAMILIES:
+        return Split(useful, useful) if unseen is None else hold_out(embedded, useful, rng)
+    held = np.concatenate(families)
     return Split(np.setdiff1d(useful, held), rng.permutation(held))
 
 

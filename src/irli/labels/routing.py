@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,17 @@ _EPOCHS = 2  # epochs of a trial, at most
 _TIE = 0.005  # precision within which rows stay as they are
 
 
-def choose_routing(rows: Rows, labels: Sparse, recipe: Recipe, run: LearnOptions) -> Scaling:
+class Routing(NamedTuple):
+    """The scaling of the routers' rows, and what was tried, for the history."""
+
+    scaling: Scaling
+    trials: list[dict[str, Any]]
+
+
+_AS_GIVEN = Routing(GIVEN, [])
+
+
+def choose_routing(rows: Rows, labels: Sparse, recipe: Recipe, run: LearnOptions) -> Routing:
     """Return the scaling with which one repetition, learned from a sample, is most precise.
 
     Parameters
@@ -38,10 +49,10 @@ def choose_routing(rows: Rows, labels: Sparse, recipe: Recipe, run: LearnOptions
     """
     useful = np.flatnonzero(np.diff(labels.indptr))
     if not recipe.standardize or len(useful) < LEAST_ROWS:  # the paper takes rows as they are
-        return GIVEN
+        return _AS_GIVEN
     scalings = list_scalings(rows)
     if len(scalings) == 1:
-        return GIVEN
+        return _AS_GIVEN
     rng = np.random.default_rng([recipe.seed, 0x5C])
     chosen = np.sort(rng.permutation(useful)[:_ROWS])
     small = dataclasses.replace(recipe, repetitions=1, epochs=min(recipe.epochs, _EPOCHS))
@@ -57,4 +68,9 @@ def choose_routing(rows: Rows, labels: Sparse, recipe: Recipe, run: LearnOptions
         found = Predictor(layout).predict(routed, routed, k, LabelParameters())[1]
         qualities.append(mean_precision(found, labels[held]))
         log.info("rows %s: precision of a small index %.4f", scaling.name, qualities[-1])
-    return scalings[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
+    trials = [
+        {"choice": "routing", "tried": scaling.name, "quality": quality}
+        for scaling, quality in zip(scalings, qualities, strict=True)
+    ]
+    best = int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))
+    return Routing(scalings[best], trials)

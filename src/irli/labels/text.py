@@ -493,7 +493,7 @@ def split_pairs(pairs: Iterable[Any], lists: list[list[str]], owner: str) -> Ite
                 'pairs such as ("meow", ["cat"]).'
             )
         text, labels = pair
-        lists.append(_as_strings(labels, f"labels[{row}]", owner))
+        lists.append(_as_names(labels, f"labels[{row}]", owner))
         yield text
 
 
@@ -609,6 +609,19 @@ def _each_string(values: Iterable[str], name: str, owner: str) -> Iterator[str]:
                 + ("Use '' where there is none." if value is None else "Convert it to str.")
             )
         yield value
+
+
+def _as_names(values: Iterable[str], name: str, owner: str) -> list[str]:
+    """Return the names of labels, as plain strings. None may be empty."""
+    must = f"The '{name}' parameter of {owner} must be a list of names of labels."
+    found = list(_each(values, must))
+    for value in found:
+        if not isinstance(value, str) or not value:
+            got = "an empty string" if isinstance(value, str) else f"{type(value).__name__} {value}"
+            raise InvalidParameter(
+                f"{must} Got {got} instead. Write numbers as strings, and leave out what is empty."
+            )
+    return list(map(str, found))
 
 
 def _as_strings(values: Iterable[str], name: str, owner: str) -> list[str]:

@@ -57,7 +57,7 @@ def read_documents(
     labels: StrPath | None = None,
     *,
     format: str | None = None,
-    text_columns: Sequence[str] = ("text",),
+    text_columns: str | Sequence[str] = ("text",),
     label_column: str | None = None,
     separator: str | None = None,
     progress: Progress = False,
@@ -71,7 +71,7 @@ def read_documents(
         The labels of each line of a file of texts.
     format : {"text", "tsv", "jsonl", "csv", "parquet", "folder"}, optional
         By default, the name of the file says it.
-    text_columns : sequence of str
+    text_columns : str, or sequence of str
         Columns of CSV or Parquet, or keys of JSON, that hold the text. Several are joined.
     label_column : str, optional
         The column or key of the labels. By default "labels", or else Annif's "subjects" or
@@ -108,7 +108,8 @@ def read_documents(
         records = {"jsonl": _read_json, "csv": read_csv, "parquet": _read_parquet}[kind]
         # Numbers and names in JSON have a type. In a cell, labels are one string.
         split = None if kind == "jsonl" else partial(split_labels, separator=separator)
-        found = _pick_columns(records(path), text_columns, label_column, split)
+        texts = [text_columns] if isinstance(text_columns, str) else text_columns
+        found = _pick_columns(records(path), texts, label_column, split)
     return track(found, progress, "reading")
 
 
@@ -211,10 +212,14 @@ def read_lines(path: StrPath) -> Iterator[tuple[int, str]]:
             "Download it again, or drop '.gz' from its name if it is plain text."
         ) from error
     except OSError as error:
-        raise InvalidParameter(
-            f"The 'path' parameter must be a file that can be read. Got '{path}' instead: "
-            f"{error.strerror}. Check the spelling and the working directory."
-        ) from error
+        raise _unreadable_error(path, error) from error
+
+
+def _unreadable_error(path: StrPath, error: OSError) -> InvalidParameter:
+    return InvalidParameter(
+        f"The 'path' parameter must be a file that can be read. Got '{path}' instead: "
+        f"{error.strerror or error}. Check the spelling and the working directory."
+    )
 
 
 def _decode_line(line: bytes, path: StrPath, number: int) -> str:
@@ -276,14 +281,16 @@ def _read_parquet(path: StrPath) -> Iterator[Record]:
             "Install it with: pip install 'irli[parquet]'. Or write the table as CSV."
         ) from error
     try:
-        with ParquetFile(path) as file:
+        with open(path, "rb") as source, ParquetFile(source) as file:
             row = 0
             for batch in file.iter_batches(_ROWS):
                 for values in batch.to_pylist():
                     row += 1
                     given = {name: "" if x is None else x for name, x in values.items()}
                     yield given, f"{path}, row {row},"
-    except (ArrowException, OSError) as error:
+    except OSError as error:
+        raise _unreadable_error(path, error) from error
+    except ArrowException as error:
         raise FormatError(
             f"{path} must be a Parquet file. It cannot be read: {error}. "
             "Write it again, or set the format."

@@ -3,8 +3,9 @@
 ==================  ==============================================================================
 `.ttl`, `.nt`       SKOS in Turtle or N-Triples: `<http://onto/p1> skos:prefLabel "cats"@en .`
 `.tsv`              a label, a tab and its title in each line
-`.csv`              a label in the first column, and its title in the column "label_en" for English,
-                    or else in the first column whose name begins with "label", or in the second
+`.csv`              a label in the column "uri" or else in the first, and its title in the column
+                    "label_en" for English, or else in the first column whose name begins with
+                    "label", or in the second
 ==================  ==============================================================================
 
 Files are UTF-8, and may be compressed (`.gz`). These are the vocabularies that Annif loads.
@@ -16,6 +17,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 from irli.base.checks import check_choice
 from irli.base.types import StrPath
@@ -37,6 +39,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
@@ -49,8 +52,8 @@ def read_titles(path: StrPath, language: str | None = None) -> dict[str, str]:
     path : path
         A file that ends in `.ttl`, `.nt`, `.tsv` or `.csv`, also with `.gz`.
     language : str, optional
-        The language of the titles, such as "en". Labels without a title in this language have the
-        first one that the file gives.
+        The language of the titles, such as "en", which "en-GB" is, too. Labels without a title in
+        this language have the first one that the file gives.
 
     Examples
     --------
@@ -76,10 +79,10 @@ def read_titles(path: StrPath, language: str | None = None) -> dict[str, str]:
     titles: dict[str, str] = {}
     wanted = set()
     for label, title, spoken in found:
-        first = label not in titles
-        if title and (first or (spoken == language and label not in wanted)):
+        first, right = label not in titles, _is_spoken(spoken, language)
+        if title and (first or (right and label not in wanted)):
             titles[label] = title
-            if spoken == language:
+            if right:
                 wanted.add(label)
     if not titles:
         raise FormatError(
@@ -87,6 +90,19 @@ def read_titles(path: StrPath, language: str | None = None) -> dict[str, str]:
             "It has none. Convert it to Turtle, TSV or CSV."
         )
     return titles
+
+
+def _is_spoken(spoken: str | None, language: str | None) -> bool:
+    """Whether a title is in the language, or in a kind of it.
+
+    Examples
+    --------
+    >>> _is_spoken("en-GB", "en"), _is_spoken("FI", "fi"), _is_spoken("et", "e")
+    (True, True, False)
+    """
+    if spoken is None or language is None:
+        return spoken == language
+    return f"{spoken}-".lower().startswith(f"{language}-".lower())
 
 
 def _read_tsv(path: StrPath) -> Iterator[Titled]:
@@ -102,7 +118,7 @@ def _read_csv(path: StrPath, language: str | None) -> Iterator[Titled]:
         best = f"label_{language}"
         columns = [best, *named] if best in named else named
         title = next((cells[name] for name in columns if cells[name]), "")
-        yield clean_label(cells[names[0]]), title, None
+        yield clean_label(cells["uri" if "uri" in names else names[0]]), title, None
 
 
 # --- Turtle ------------------------------------------------------------------------------------
@@ -114,6 +130,7 @@ def _read_turtle(path: StrPath) -> Iterator[Titled]:
     Of Turtle, this reads what vocabularies have. What is in brackets is passed over.
     """
     prefixes: dict[str, str] = {}
+    base = ""
     terms: list[str] = []  # subject and predicate, as far as they are known
     depth = 0
     for token in _split_turtle(path):
@@ -130,12 +147,12 @@ def _read_turtle(path: StrPath) -> Iterator[Titled]:
         directive = terms[0].lower().removeprefix("@") if terms else ""
         if directive == "prefix":
             if len(terms) == 2:
-                prefixes[terms[1]] = token[0][1:-1]
+                prefixes[terms[1]] = _resolve(token[0][1:-1], base)
             terms = [*terms, token[0]] if len(terms) < 2 else []
         elif directive == "base":
-            terms = []
+            base, terms = _resolve(token[0][1:-1], base), []
         elif len(terms) < 2:
-            terms.append(_read_term(token, prefixes))
+            terms.append(_read_term(token, prefixes, base))
         elif terms[1] == _PREF_LABEL and token["text"]:
             yield terms[0], _unquote(token["text"]), token["language"]
 
@@ -156,13 +173,28 @@ def _split_turtle(path: StrPath) -> Iterator[re.Match[str]]:
             yield token
 
 
-def _read_term(token: re.Match[str], prefixes: dict[str, str]) -> str:
+def _read_term(token: re.Match[str], prefixes: dict[str, str], base: str) -> str:
     """Return a URI without brackets, and a name in full: "skos:prefLabel"."""
     if token["iri"]:
-        return token["iri"][1:-1]
+        return _resolve(token["iri"][1:-1], base)
     prefix, colon, local = token[0].partition(":")
     space = prefixes.get(f"{prefix}:") if colon else None
     return token[0] if space is None else space + local.replace("\\", "")
+
+
+def _resolve(iri: str, base: str) -> str:
+    """Return a URI in full. `urljoin` drops a "#" at the end, with which many prefixes end.
+
+    Examples
+    --------
+    >>> _resolve("p1", "http://pets.org/"), _resolve("#", "http://pets.org/")
+    ('http://pets.org/p1', 'http://pets.org/#')
+    >>> _resolve("urn:cat", "http://pets.org/")
+    'urn:cat'
+    """
+    if not base or _SCHEME.match(iri):
+        return iri
+    return urljoin(base, iri) + "#" * iri.endswith("#")
 
 
 def _unquote(text: str) -> str:
