@@ -93,9 +93,9 @@ ASKED = Calibration(1.0, 1.0, 0.0, 1.0, own=True, complete=True)
 def fit_calibration(found: Candidates, truth: Sparse, goal: Objective) -> Calibration:
     """Choose the weights of the sources on the candidates of held-out rows.
 
-    The candidates were listed with `ASKED`. First the order, by what the objective asks for: see `irli.labels.blend`. Then the scale:
-    logistic regression on the blended scores gives log-odds. The curve is straight:
-    `Calibration.fit_curve` bends it.
+    The candidates were listed with `ASKED`. First the order, by what the objective asks for: see
+    `irli.labels.blend`. Then the scale: logistic regression on the blended scores gives log-odds.
+    The curve is straight: `Calibration.fit_curve` bends it.
 
     Parameters
     ----------
