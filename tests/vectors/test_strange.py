@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 
 import numpy as np
@@ -109,3 +110,21 @@ def test_buckets_and_candidates_take_the_work(share: float, times: float, coded:
     assert total >= work - bucket or wide.wide == layout.bias.size - 1
     assert wide.picked >= 10
     assert wide.spent >= 0
+
+
+def test_unsure_queries_keep_what_others_find() -> None:
+    """Codes that tell nothing choose for strange queries only. Items still find themselves."""
+    index = learned()
+    layout = index._fitted().layout
+    equal = layout.codes._replace(blocks=np.zeros_like(layout.codes.blocks))
+    blind = Searcher(layout._replace(codes=equal))
+    point = next(each for each in index.defaults.points if each.k == 10)
+    point = point._replace(candidates=None, unsure=1.0, wide=40, picked=10)
+    parameters = dataclasses.replace(index.defaults, score="log-probability", points=(point,))
+    items = index.vectors[:500]
+    distances, found, counts = blind.measure(items, parameters.to_plan(1))
+    assert (counts[:, 4] > 0).mean() > 0.5
+    sure = dataclasses.replace(parameters, points=(point._replace(unsure=0.0),))
+    expected = blind.measure(items, sure.to_plan(1))[0]
+    assert (distances <= expected).all()
+    assert (found[:, 0] == np.arange(500)).mean() > 0.95
