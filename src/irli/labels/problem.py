@@ -34,6 +34,7 @@ _ALIKE = 0.03  # rows of unit length within this distance are near copies
 _HELD_SHARE = 0.05  # of the rows
 _HELD_MOST = 5000
 _GROUPED = 0.25  # of them in groups of near rows
+_LARGEST = 0.2  # of the rows in a group that is held out, at most
 _VALIDATION_ROWS = 500  # held-out rows that validate re-partitions, at most
 _VALIDATION_LABELS = 10  # labels of each of them, at most
 _MIX, _OTHER_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -101,6 +102,8 @@ def make_label_problem(
     given, taught = np.split(useful, [np.searchsorted(useful, rows.shape[0] - titles)])
     unseen = None if trained is None else given[~np.isin(keys[given], trained)]
     split = hold_out(embedded, given, rng, unseen)
+    if not _can_be_learned(split, labels):
+        split = Split(given, given)
     split = Split(np.concatenate([split.train, taught]), split.held)
     train_labels = labels[split.train]
     count = len(split.train)
@@ -197,7 +200,7 @@ def hold_out(
     enough = unseen is not None and len(unseen) >= wanted / 2
     groups = _group_rows(embedded, unseen if unseen is not None and enough else useful, rng)
     groups.sort(key=lambda group: max(len(group), _GROUP, wanted))  # large families last
-    if len(groups[0]) > len(useful) // 2:
+    if len(groups[0]) > max(_GROUP, _LARGEST * len(useful)):  # all are copies of a few rows
         return Split(useful, useful)
     sizes = np.cumsum([len(group) for group in groups])
     count = int(np.searchsorted(sizes, wanted * _GROUPED)) + 1
@@ -205,6 +208,17 @@ def hold_out(
     single = _draw_rows(embedded, groups[count:], wanted - len(grouped), rng)
     held = np.concatenate([grouped, *single])
     return Split(np.setdiff1d(useful, held), rng.permutation(held))
+
+
+def _can_be_learned(split: Split, labels: Sparse) -> bool:
+    """Whether most held-out rows carry a label of a training row. Others tell nothing.
+
+    If each family of rows has labels of its own, a label whose rows are held out is never learned.
+    """
+    taught = np.zeros(labels.shape[1], dtype=np.float32)
+    taught[labels[split.train].indices] = 1
+    known = labels[split.held] @ taught > 0
+    return bool(np.count_nonzero(known) >= len(known) / 2)
 
 
 def _draw_rows(
