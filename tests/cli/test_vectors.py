@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -296,6 +297,9 @@ def test_search_refuses(run: Runner, index: Path, files: Files, tmp_path: Path) 
     refused(run(*asked, "--out", tmp_path / "no" / "found.npz"), "found.npz")
     refused(run(*asked, "--filter", files.queries, "--deny", files.queries), "--filter and --deny")
     refused(run(*asked, "--filter", files.base), "filter")
+    refused(run(*asked, "--filter", tmp_path / "none.npy"), "must be an existing file")
+    os.mkfifo(tmp_path / "pipe.npy")  # nobody writes to it
+    refused(run(*asked, "--deny", tmp_path / "pipe.npy"), "There is a pipe or a device at")
 
 
 # --- eval --------------------------------------------------------------------------------------

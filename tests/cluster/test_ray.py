@@ -19,6 +19,7 @@ from contract import same
 from folders import read_files
 from planted import clusters
 
+from irli import Deny
 from irli.cluster import ShardedIndex, ray_shards
 from irli.cluster.ray_client import connect
 from irli.cluster.ray_shards import RayShards
@@ -212,6 +213,15 @@ def test_a_large_request_is_stored_once(
     monkeypatch.undo()
     monkeypatch.setattr(ray_shards, "_PIECE", 100)
     same(served.search(X, k=4, probes=2), local[0].search(X, k=4, probes=2))
+
+
+def test_functions_of_the_user_filter_on_ray(served: ShardedIndex) -> None:
+    """Plain pickle refuses a lambda, and cannot find a function of the main program again."""
+    most = len(served) // 2
+    found = served.search(X[:4], k=3, exact=True, filter=lambda id: id < most)
+    same(found, served.search(X[:4], k=3, exact=True, filter=range(most)))
+    found = served.search(X[:2], k=3, exact=True, filter=[Deny(lambda id: id < most), None])
+    assert found.ids[0].min() >= most
 
 
 def test_errors_arrive_as_they_were_raised(served: ShardedIndex, tmp_path: Path) -> None:

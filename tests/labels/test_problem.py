@@ -69,6 +69,22 @@ def test_rows_all_alike_serve_for_both(value: float) -> None:
     np.testing.assert_array_equal(parts.held, parts.train)
 
 
+def test_copies_of_a_few_rows_serve_for_both() -> None:
+    """Without one of four families, little is left to learn, and nothing to judge it by."""
+    parts = split(families(4, 50, spread=0.0)[0])
+    np.testing.assert_array_equal(parts.held, parts.train)
+
+
+def test_families_with_labels_of_their_own_serve_for_both() -> None:
+    """Of a held-out label, the routers would learn nothing."""
+    places, family = families(20, 20, spread=0.0)
+    own = sp.csr_array(np.eye(20, dtype=np.float32)[family])
+    parts = make_label_problem(places, own, small_labels()).split
+    np.testing.assert_array_equal(parts.held, parts.train)
+    shared = sp.csr_array(np.eye(4, dtype=np.float32)[family % 4])
+    assert_whole(make_label_problem(places, shared, small_labels()).split, len(places))
+
+
 @pytest.mark.parametrize("rows", [1, 2, 19])
 def test_a_handful_of_rows_serves_for_both(rows: int) -> None:
     places, _ = families(rows, 1)

@@ -151,6 +151,17 @@ def test_copies_of_a_few_texts_are_known() -> None:
     assert [found[0][0] for found in index.predict_text(TEXTS, k=1)] == [one[0] for one in LISTS]
 
 
+@pytest.mark.parametrize("times", [5, 20])
+def test_rows_that_repeat_are_learned(times: int) -> None:
+    """Held out as a family, all rows of a label were lost, and every label was as likely."""
+    texts = ["red apples and pears", "a pear tart", "carrots and leeks", "leek soup"]
+    own = ["fruit", "tart", "vegetable", "soup"]
+    index = LabelIndex().fit_text(texts * times, [[name] for name in own] * times, threads=1)
+    best = [found[0] for found in index.predict_text(texts, k=1)]
+    assert [name for name, _ in best] == own
+    assert min(probability for _, probability in best) > 0.9
+
+
 def test_a_ranker_that_is_not_there() -> None:
     alone = LabelIndex(RECIPE, ranker=False).fit(X, Y, threads=1)
     with pytest.raises(InvalidParameter, match=r"'ranker' .* must not be True .*ranker=True\)"):

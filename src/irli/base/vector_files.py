@@ -85,7 +85,7 @@ def read_vectors(path: StrPath, key: str | None = None) -> NDArray[Any]:
     array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    file = _check_file(path)
+    file = check_file(path)
     kinds = (".npy", *_VECS, *BIN_DTYPES, *HDF5, TEXT)
     kind = check_choice("extension of the path", file.suffix, kinds)
     if kind in HDF5:
@@ -119,7 +119,7 @@ def read_glove(path: StrPath) -> tuple[list[str], NDArray[np.float32]]:
     (['the', 'of'], array([[ 0.5, -1. ],
            [ 2. ,  0.1]], dtype=float32))
     """
-    file = _check_file(path)
+    file = check_file(path)
     with file.open("rb") as stream:
         first = stream.readline(LONGEST_LINE).split()
         headed = len(first) == 2 and all(word.isdigit() for word in first)
@@ -192,7 +192,7 @@ def read_ground_truth(path: StrPath) -> tuple[NDArray[Any], NDArray[np.float32] 
     `.ivecs` and `.npy` files hold ids only. Any other file is read as big-ann-benchmarks writes
     it: two uint32 (n_queries, k), int32 ids, and then float32 distances, which may be missing.
     """
-    file = _check_file(path)
+    file = check_file(path)
     if file.suffix in (".ivecs", ".npy"):
         ids = read_vectors(file)
         if ids.dtype.kind not in "iu":
@@ -224,7 +224,7 @@ def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
         The name of the set: "test", or another one. "test_ood" is read with "neighbors_ood" and
         "distances_ood".
     """
-    file = _check_file(path)
+    file = check_file(path)
     check_choice("extension of the path", file.suffix, HDF5)
     with _open_hdf5(file) as arrays:
         check_choice("queries", queries, [key for key in arrays if key.startswith("test")])
@@ -243,7 +243,7 @@ def read_ann_benchmark(path: StrPath, queries: str = "test") -> AnnBenchmark:
 
 def read_hdf5_metric(path: StrPath) -> str:
     """Return the metric that an HDF5 file of ann-benchmarks names, and "l2" for other files."""
-    file = _check_file(path)
+    file = check_file(path)
     if file.suffix not in HDF5:
         return "l2"
     with _open_hdf5(file) as arrays:
@@ -262,10 +262,11 @@ def _read_metric(file: Path, arrays: Any) -> str:
     return METRIC_OF[distance]
 
 
-def _check_file(path: StrPath) -> Path:
+def check_file(path: StrPath) -> Path:
+    """Return a path. Raise unless a regular file is there: a pipe or a device may never end."""
     file = Path(path)
     if not file.is_file():
-        got = "a folder" if file.is_dir() else "nothing"
+        got = "a folder" if file.is_dir() else "a pipe or a device" if file.exists() else "nothing"
         raise InvalidParameter(
             f"The 'path' parameter must be an existing file. There is {got} at '{file}'. "
             "Check the spelling and the working directory."
@@ -278,8 +279,8 @@ def _read_npy(file: Path) -> NDArray[Any]:
         array = np.lib.format.open_memmap(file, mode="r")
     except (ValueError, EOFError, OSError) as error:
         raise FormatError(
-            f"{file} must be a whole .npy file of numbers. It cannot be read: {error}. "
-            "Write it again with numpy.save."
+            f"{file} must be a whole .npy file of numbers. It cannot be read: "
+            f"{str(error).rstrip('.')}. Write it again with numpy.save."
         ) from error
     if array.ndim != 2:
         raise FormatError(

@@ -31,7 +31,7 @@ from irli.base.folder import (
 from irli.base.ids import is_item
 from irli.base.metrics import recall as recall_at
 from irli.base.recipe import Recipe, recipe
-from irli.base.vector_files import HDF5, read_ground_truth, read_vectors
+from irli.base.vector_files import HDF5, check_file, read_ground_truth, read_vectors
 from irli.cluster.index import ShardedIndex
 from irli.errors import FormatError, InvalidParameter
 from irli.vectors.index import VectorIndex
@@ -141,6 +141,7 @@ def _translate_errors(path: Path, what: str) -> Iterator[None]:
 
 def read_npy(path: Path) -> NDArray[Any]:
     """Return an array of any shape, such as ids or a mask."""
+    check_file(path)
     with _translate_errors(path, "a whole .npy file of numbers"), path.open("rb") as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return array
@@ -149,6 +150,7 @@ def read_npy(path: Path) -> NDArray[Any]:
 def read_relevance(path: Path) -> Any:
     if path.suffix != ".npz":
         return read_ground_truth(path)[0]
+    check_file(path)
     with _translate_errors(path, "a file written by scipy.sparse.save_npz"):
         return sp.load_npz(path)
 

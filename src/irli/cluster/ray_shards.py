@@ -202,7 +202,8 @@ class RayShards:
         for given in arguments:
             key = tuple(map(id, given))
             if key not in packed:
-                request = pickle.dumps((method, given), protocol=5)
+                # Not by pickle: a filter may be a function of the user's program.
+                request = self.ray.cloudpickle.dumps((method, given), protocol=5)
                 packed[key] = tuple(
                     request[start : start + _PIECE] for start in range(0, len(request), _PIECE)
                 )

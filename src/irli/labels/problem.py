@@ -109,6 +109,8 @@ def make_label_problem(
     given, taught = np.split(useful, [np.searchsorted(useful, rows.shape[0] - titles)])
     unseen = None if trained is None else given[~np.isin(keys[given], trained)]
     split = hold_out(embedded, given, rng, unseen)
+    if not _can_be_learned(split, labels):
+        split = Split(given, given)
     split = Split(np.concatenate([split.train, taught]), split.held)
     train_labels = labels[split.train]
     count = len(split.train)
@@ -217,6 +219,17 @@ def hold_out(
         return Split(useful, useful) if unseen is None else hold_out(embedded, useful, rng)
     held = np.concatenate(families)
     return Split(np.setdiff1d(useful, held), rng.permutation(held))
+
+
+def _can_be_learned(split: Split, labels: Sparse) -> bool:
+    """Whether most held-out rows carry a label of a training row. Others tell nothing.
+
+    If each family of rows has labels of its own, a label whose rows are held out is never learned.
+    """
+    taught = np.zeros(labels.shape[1], dtype=np.float32)
+    taught[labels[split.train].indices] = 1
+    known = labels[split.held] @ taught > 0
+    return bool(np.count_nonzero(known) >= len(known) / 2)
 
 
 def _draw_rows(
