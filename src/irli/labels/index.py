@@ -31,7 +31,7 @@ from irli.base.sparse import are_numbers, as_labels, as_query_rows, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.errors import InvalidParameter, IrliWarning, NotFitted
+from irli.errors import InvalidParameter, IrliWarning, NoAttributeYet, NotFitted
 from irli.labels.assemble import assemble_labels, read_repetitions
 from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
@@ -62,6 +62,7 @@ from irli.learning.repetition import History, Repetition, join_histories
 
 log = get_logger(__name__)
 
+_NOT_FITTED = "This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path)."
 _NO_RANKER = (
     "This index has no ranker, so partial_fit adds new labels and counts rows, and no more. Call "
     "refit with all rows, or fit LabelIndex(ranker=True)."
@@ -665,6 +666,8 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels in the order of their columns (L,): their names, or else their numbers."""
+        if self._learned is None:
+            raise NoAttributeYet(_NOT_FITTED)
         names = self.names
         return np.arange(len(self)) if names is None else np.array(list(names), dtype=object)
 
@@ -678,6 +681,8 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         X, k, **options
             As for `predict`, without `threshold`.
         """
+        known = ("ranker", "threads", *PredictArguments.__annotations__)
+        check_keywords(options, known, owner="decision_function")
         ranker, threads = options.pop("ranker", None), options.pop("threads", None)
         scores, labels, _ = self._rank(
             _as_batch(X), k, ranker, threads, cast(PredictArguments, options)
@@ -833,7 +838,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
 
     def _fitted(self) -> _Learned:
         if self._learned is None:
-            raise NotFitted("This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path).")
+            raise NotFitted(_NOT_FITTED)
         return self._learned
 
     # --- files ---------------------------------------------------------------------------------
