@@ -54,6 +54,9 @@ class AnnifBackend:
     def info(self, message: str) -> None:
         logging.getLogger("annif").info(message)
 
+    def warning(self, message: str) -> None:
+        logging.getLogger("annif").warning(message)
+
 
 class AnnifLearningBackend(AnnifBackend):
     """A backend that can learn on."""

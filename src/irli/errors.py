@@ -30,6 +30,10 @@ class NotFitted(IrliError, RuntimeError):
     """The call needs a fitted index, but `fit` has not been called."""
 
 
+class NoAttributeYet(NotFitted, AttributeError):
+    """An attribute needs a fitted index. `hasattr` is False until then, as scikit-learn wants."""
+
+
 class FormatError(IrliError, ValueError):
     """A file or an index folder is damaged, truncated, or in another format."""
 

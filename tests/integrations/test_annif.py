@@ -151,6 +151,17 @@ def test_the_cache_trains_the_same_model_again(annif: Any, folder: Path) -> None
     assert again._index.recipe.hidden == 8
 
 
+def test_the_cache_keeps_its_features_and_says_so(
+    annif: Any, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = make(annif, folder)
+    with caplog.at_level(logging.WARNING, logger="annif"):
+        backend.train("cached", params={"hidden": "8"}, jobs=1)
+        assert not caplog.text
+        backend.train("cached", params={"ngram": "2"}, jobs=1)
+    assert "cached documents have ngram=1, not 2: train without --cached" in caplog.text
+
+
 def test_documents_without_subjects_or_words_teach_nothing(annif: Any, tmp_path: Path) -> None:
     backend = make(annif, tmp_path)
     backend.train(Corpus(("lonely", []), ("", [2]), *DOCUMENTS), jobs=1)

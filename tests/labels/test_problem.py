@@ -159,7 +159,7 @@ def test_large_data_hold_out_a_fixed_number(monkeypatch: pytest.MonkeyPatch) -> 
 def test_make_label_problem(dense: bool) -> None:
     X, Y = labelled(300, 12)
     rows = X.toarray() if dense else X
-    problem, parts, trained, scaling, _ = make_label_problem(rows, Y, small_labels())
+    problem, parts, trained, scaling, *_ = make_label_problem(rows, Y, small_labels())
     assert scaling is GIVEN
     assert not problem.items_are_queries
     assert problem.items.shape[0] == 12

@@ -80,6 +80,17 @@ def test_classes_are_numbers_or_names(index: LabelIndex) -> None:
             ask()
 
 
+def test_what_is_not_fitted_has_no_classes() -> None:
+    assert not hasattr(LabelIndex(), "classes_")
+
+
+def test_a_misspelt_argument_is_found(index: LabelIndex) -> None:
+    with pytest.raises(TypeError, match=r"'treshold'\. Did you mean 'threshold'"):
+        index.predict(X, treshold=0.5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"decision_function\(\) got .* 'threshold'"):
+        index.decision_function(X, threshold=0.5)
+
+
 def test_the_score_is_precision(index: LabelIndex) -> None:
     expected = precision(index.predict(X, 1).labels, Y, 1)
     assert index.score(X, Y) == expected

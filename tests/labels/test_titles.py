@@ -223,6 +223,33 @@ def test_new_labels_are_found_by_their_titles() -> None:
     assert index.names.titles == {"new": "word7 title9", "p1": "title8"}
 
 
+def test_titles_are_no_rows(tmp_path: Path) -> None:
+    """They are not counted, and have no place among near rows."""
+    texts = ["meow", "purr meow", "woof", "bark woof", "moo", "grass moo"] * 4
+    lists = [["cat"], ["cat"], ["dog"], ["dog"], ["cow"], ["cow"]] * 4
+    index = LabelIndex(ranker=True)
+    index.fit_text([*texts, "unlabelled"], [*lists, []], titles={"cow": "grass bark"}, threads=1)
+    assert (index.rows, index.counts.tolist()) == (25, [8, 8, 8])
+    index.partial_fit_text(
+        ["meow woof", "purr bark"], [["ape"], ["ape"]], titles={"ape": "purr grass"}, threads=1
+    )
+    assert (index.rows, index.counts.tolist()) == (27, [8, 8, 8, 2])
+    index.partial_fit_text(["moo purr"], [["ape"]], titles={}, threads=1)
+    index.save(tmp_path / "index")
+    for one in (index, load(tmp_path / "index")):
+        near = {
+            text: {label.name: label.near[0].row for label in told.labels if label.near}
+            for text in ("grass bark", "purr grass", "purr bark", "moo purr", "purr meow")
+            for told in [one.explain_text(text, 4)]
+        }
+        assert near["grass bark"]["grass bark"] == -1
+        assert near["purr grass"]["purr grass"] == -1
+        assert near["purr bark"]["purr grass"] == 25
+        assert near["moo purr"]["purr grass"] == 26
+        assert near["purr meow"]["cat"] == 1
+    assert "its title (1.00)" in str(index.explain_text("purr grass", 4))
+
+
 def test_titles_are_never_held_out() -> None:
     rng = np.random.default_rng(1)
     rows = rng.random((400, 12), dtype=np.float32)

@@ -273,8 +273,12 @@ def check_padded_range(name: str, array: NDArray[Any], limit: int, what: str, ad
         )
 
 
-def check_keywords(given: Iterable[str], known: Iterable[str], *, owner: str) -> None:
+def check_keywords(
+    given: Iterable[str], known: Iterable[str], *, owner: str, also: Iterable[str] = ()
+) -> None:
     """Raise the TypeError that Python raises for an unknown keyword argument.
+
+    The owner has arguments `also`, which are not among those given here.
 
     Examples
     --------
@@ -285,7 +289,8 @@ def check_keywords(given: Iterable[str], known: Iterable[str], *, owner: str) ->
     words = list(known)
     for name in given:
         if name not in words:
-            advice = suggest(name, words, otherwise=f"It has: {', '.join(words)}.")
+            every = [*words, *also]
+            advice = suggest(name, every, otherwise=f"It has: {', '.join(every)}.")
             raise TypeError(f"{owner}() got an unexpected keyword argument '{name}'. {advice}")
 
 

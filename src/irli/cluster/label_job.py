@@ -86,24 +86,20 @@ class LabelJob(Job):
         counts, several = count_labels(labels), self.shards > 1
         dealt = deal_labels(counts, self.shards)
         own, layout = dealt[shard], assemble_labels(repetitions, counts)
-        carried = as_labels(sp.csc_array(labels)[:, own], rows.shape[0])
         made = LabelProblem.load(saved)
         contents = complete_labels(
             made._replace(split=serve_all(made.split, labels, dealt)),
             repetitions,
             take_labels(layout, own) if several else layout,
             rows,
-            carried,
+            as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
             self.recipe_of(shard),
             self._wish(made, layout, rows, labels) if several else Wishes(None, self.objective),
             self.threads,
         )
         if contents.model.held is not None:
             write_held(self.held(shard), contents.model.held, contents.model.calibration)
-        given = rows.shape[0] - self.titles
-        return pack_labels(
-            dataclasses.replace(contents, rows=given, counts=count_labels(carried[:given]))
-        )
+        return pack_labels(contents)
 
     def _wish(self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse) -> Wishes:
         """Return what several shards must have, so that their log-odds can be compared.

@@ -86,6 +86,7 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         if corpus == "cached":
             self.info("reusing the training rows of the previous run")
             self.initialize_vectorizer()
+            self._warn_of_features(params)
             rows = self._load_rows()
         else:
             rows = self._make_rows(corpus, params)
@@ -154,6 +155,16 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
             return recipe("labels", **settings)
         except InvalidParameter as error:
             raise ConfigurationException(str(error), backend_id=self.backend_id) from error
+
+    def _warn_of_features(self, params: Mapping[str, Any]) -> None:
+        """Warn if parameters ask for other features than the cached rows have."""
+        made = {"min_df": self.vectorizer.min_df, "ngram": self.vectorizer.ngram_range[1]}
+        for name, value in made.items():
+            if self._read_int(params, name) != value:
+                self.warning(
+                    f"the cached documents have {name}={value}, not {params[name]}: train without "
+                    "--cached to change it"
+                )
 
     def _read_int(self, params: Mapping[str, Any], name: str) -> int:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,8 @@ class LabelContents:
     vectorizer : Vectorizer or None
     wishes : Wishes
         What the user wants of ranking.
+    titled : pairs of int
+        Which near rows are titles of labels: the first one, and the one after the last.
     """
 
     recipe: Recipe
@@ -68,6 +71,7 @@ class LabelContents:
     names: Names | None = None
     vectorizer: Vectorizer | None = None
     wishes: Wishes = _NO_WISHES
+    titled: Sequence[tuple[int, int]] = ()
 
 
 def pack_labels(contents: LabelContents) -> Folder:
@@ -91,6 +95,7 @@ def pack_labels(contents: LabelContents) -> Folder:
         "dim": contents.dim,
         "text": text,
         "ranker": contents.wishes.ranker,
+        "titled": [list(pair) for pair in contents.titled],
         "tuned": None if model.tuned is None else _pack_tuned(model.tuned),
     }
     arrays = {name: layout[name] for name in _ARRAYS} | {
@@ -140,6 +145,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
                 None if meta["ranker"] is None else check_bool("ranker", meta["ranker"]),
                 check_choice("objective", meta.get("objective", "balanced"), OBJECTIVES),
             ),
+            titled=_unpack_ranges(meta.get("titled", [])),  # early folders have none
         )
         _check_contents(contents)
         return contents
@@ -194,6 +200,15 @@ def _check_curve(curve: Curve) -> None:
 
 def _name_no_rows() -> dict[str, NDArray[Any]]:
     return {f"near_{name}": array for name, array in NO_ROWS._asdict().items()}
+
+
+def _unpack_ranges(ranges: Any) -> list[tuple[int, int]]:
+    """Return which near rows are titles: pairs of the first one and the one after the last."""
+    found = [(check_int("titled", first), check_int("titled", last)) for first, last in ranges]
+    bounds = [0, *(bound for pair in found for bound in pair)]
+    if bounds != sorted(bounds):
+        raise damage_error("field 'titled'", "be pairs of numbers that rise from 0", str(ranges))
+    return found
 
 
 def _unpack_scaling(use: str, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaling:

@@ -7,6 +7,7 @@ kernels. The rest is read from the arrays of the index, for the features of a ro
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,10 +53,20 @@ class WordEffect(NamedTuple):
 
 
 class NearRow(NamedTuple):
-    """A training row near to this one that carries the label. Rows without labels do not count."""
+    """A training row near to this one that carries the label.
+
+    Attributes
+    ----------
+    row : int
+        Its place among the rows with labels. -1 is the title of the label, if it was learned from.
+    cosine : float
+    """
 
     row: int
     cosine: float
+
+    def __str__(self) -> str:
+        return f"{'its title' if self.row < 0 else self.row} ({self.cosine:.2f})"
 
 
 class BucketWay(NamedTuple):
@@ -142,7 +153,7 @@ class LabelExplanation:
         if self.words or self.bias:
             found["margin"] = f"{self.margin:.2f}, of which {self.bias:+.2f} is the bias"
         if self.near:
-            listed = ", ".join(f"{each.row} ({each.cosine:.2f})" for each in self.near[:_SHOWN])
+            listed = ", ".join(map(str, self.near[:_SHOWN]))
             found["near rows"] = f"{len(self.near)} carry it: {listed}"
         probed = [way for way in self.buckets if way.probed]
         listed = ", ".join(
@@ -200,9 +211,13 @@ class Asked(NamedTuple):
 
 
 def explain_rows(
-    predictor: Predictor, asked: Asked, names: Names | None, vectorizer: Vectorizer | None
+    predictor: Predictor,
+    asked: Asked,
+    names: Names | None,
+    vectorizer: Vectorizer | None,
+    titled: Sequence[tuple[int, int]] = (),
 ) -> list[RowExplanation]:
-    """Return an explanation for each row."""
+    """Return an explanation for each row. `titled` says which near rows are titles."""
     layout, calibration = predictor.layout, asked.calibration
     wide = max(asked.parameters.candidates, asked.labels.shape[1])
     if not calibration.is_blended:  # all labels of the probed buckets are candidates
@@ -213,7 +228,7 @@ def explain_rows(
     homes = _Homes(layout)
     explained = []
     for row in range(len(asked.labels)):
-        seen = _RowView(layout, parameters, calibration, routed[[row]], ranked[[row]])
+        seen = _RowView(layout, parameters, calibration, routed[[row]], ranked[[row]], titled)
         one = Candidates(*(part[row] for part in found))
         each = zip(asked.labels[row], asked.odds[row], asked.probabilities[row], strict=True)
         explained.append(
@@ -304,9 +319,10 @@ class _RowView:
         calibration: Calibration,
         routed: Sparse,
         ranked: Sparse,
+        titled: Sequence[tuple[int, int]],
     ) -> None:
         self.layout, self.parameters, self.calibration = layout, parameters, calibration
-        self.ranked = ranked
+        self.ranked, self.titled = ranked, titled
         self.likely = np.exp(route_row(layout, routed))
         self.rank = np.argsort(np.argsort(-self.likely, axis=1, kind="stable"), axis=1) + 1
         near = parameters.near if calibration.by_votes > 0 else 0
@@ -341,7 +357,9 @@ class _RowView:
         """Return the near rows that carry the label."""
         starts, labels = self.layout.near_label_starts, self.layout.near_labels
         return [
-            each for each in self.near if label in labels[starts[each.row] : starts[each.row + 1]]
+            each._replace(row=find_place(each.row, self.titled))
+            for each in self.near
+            if label in labels[starts[each.row] : starts[each.row + 1]]
         ]
 
     def list_ways(self, homes: list[tuple[int, int]]) -> list[BucketWay]:
@@ -356,6 +374,19 @@ class _RowView:
             )
             for repetition, bucket in homes
         ]
+
+
+def find_place(row: int, titled: Sequence[tuple[int, int]]) -> int:
+    """Return the place of a near row among those that are no titles, or -1 if it is one.
+
+    Examples
+    --------
+    >>> [find_place(row, [(2, 4), (5, 6)]) for row in range(7)]
+    [0, 1, -1, -1, 2, -1, 3]
+    """
+    if any(first <= row < last for first, last in titled):
+        return -1
+    return row - sum(last - first for first, last in titled if last <= row)
 
 
 def route_row(layout: LabelLayout, row: Sparse) -> NDArray[np.float64]:

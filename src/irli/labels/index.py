@@ -31,7 +31,7 @@ from irli.base.sparse import are_numbers, as_labels, as_query_rows, as_rows
 from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.errors import InvalidParameter, IrliWarning, NotFitted
+from irli.errors import InvalidParameter, IrliWarning, NoAttributeYet, NotFitted
 from irli.labels.assemble import assemble_labels, read_repetitions
 from irli.labels.calibration import Calibration
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
@@ -62,6 +62,11 @@ from irli.learning.repetition import History, Repetition, join_histories
 
 log = get_logger(__name__)
 
+_NOT_FITTED = "This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path)."
+_NO_RANKER = (
+    "This index has no ranker, so partial_fit adds new labels and counts rows, and no more. Call "
+    "refit with all rows, or fit LabelIndex(ranker=True)."
+)
 _MANY_EMPTY = 0.1  # a larger share of texts without a known word is worth a warning
 _TINY = np.finfo(np.float32).tiny  # the least probability
 
@@ -200,7 +205,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         warn_of_one_label(labels)
 
         routing = choose_routing(rows, labels, recipe, run)
-        count, carried = rows.shape[0], count_labels(labels)
+        count = rows.shape[0]
         if titles is not None:
             rows, labels = append_titles(rows, labels, titles)
         made = make_label_problem(
@@ -218,7 +223,6 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
             run.thread_count,
             run.progress,
         )
-        contents = dataclasses.replace(contents, rows=count, counts=carried)
         return _learned(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
     def fit_text(
@@ -412,19 +416,32 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         labels = as_labels(Y, rows.shape[0], count + _count_names(names))
         check_int("columns", labels.shape[1], at_least=count, owner="partial_fit's Y")
         named = extend_names(old.names, names, labels.shape[1] - count, "partial_fit")
-        used = np.flatnonzero(np.diff(labels.indptr))
-        given, cores = NewRows(rows[used], labels[used]), thread_count(threads)
-        cost, calibration = recalibrate(old, given, old.recipe.seed, cores)
-        contents = learn_rows(old, given, cores, cost)
-        model = contents.model._replace(calibration=calibration)
-        contents = dataclasses.replace(contents, model=model)
         if not old.model.calibration.is_blended:
-            warn(
-                "This index has no ranker, so partial_fit adds new labels and counts rows, and no "
-                "more. Call refit with all rows, or fit LabelIndex(ranker=True)."
-            )
-        self._learned = _learned(dataclasses.replace(contents, names=named))
+            warn(_NO_RANKER)
+        self._learned = self._learn_more(rows, labels, named, threads)
         return self
+
+    def _learn_more(
+        self, rows: Rows, labels: Sparse, names: Names | None, threads: int | None, titles: int = 0
+    ) -> _Learned:
+        """Learn from new rows (n, d) with labels (n, L). So many of the last ones are titles."""
+        old, _ = self._fitted()
+        used, cores = np.flatnonzero(np.diff(labels.indptr)), thread_count(threads)
+        rows, labels, given = rows[used], labels[used], len(used) - titles
+        some = NewRows(rows[:given], labels[:given])  # rows to come are unlike titles
+        cost, calibration = recalibrate(old, some, old.recipe.seed, cores)
+        contents = learn_rows(old, NewRows(rows, labels), cores, cost)
+        known = len(old.model.layout.near_scale)
+        return _learned(
+            dataclasses.replace(
+                contents,
+                model=contents.model._replace(calibration=calibration),
+                rows=contents.rows - titles,
+                counts=contents.counts - count_labels(labels[given:]),
+                titled=[*old.titled, (known + given, known + len(used))] if titles else old.titled,
+                names=names,
+            )
+        )
 
     def partial_fit_text(
         self,
@@ -462,12 +479,15 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         used = np.flatnonzero(np.diff(as_sparse(rows).indptr))
         if not len(used):
             return self
-        index = copy.copy(self)
-        new = list(made.names)[len(known) :]
-        index.partial_fit(rows[used], carried[used], names=new, threads=threads)
-        contents, predictor = index._fitted()
-        # All or nothing: titles, too.
-        self._learned = _Learned(dataclasses.replace(contents, names=made.names), predictor)
+        if not self.calibration.is_blended:
+            warn(_NO_RANKER)
+        self._learned = self._learn_more(
+            rows[used],
+            as_labels(carried[used], len(used)),
+            made.names,
+            threads,
+            titles=rows.shape[0] - made.rows.shape[0],
+        )
         return self
 
     # --- editing -------------------------------------------------------------------------------
@@ -641,7 +661,9 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
             labels,
             *_choose_way(contents.model, ranker, parameters),
         )
-        explained = explain_rows(predictor, asked, contents.names, contents.vectorizer)
+        explained = explain_rows(
+            predictor, asked, contents.names, contents.vectorizer, contents.titled
+        )
         return explained[0] if single else explained
 
     # --- scikit-learn's conventions -------------------------------------------------------------
@@ -649,6 +671,8 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels in the order of their columns (L,): their names, or else their numbers."""
+        if self._learned is None:
+            raise NoAttributeYet(_NOT_FITTED)
         names = self.names
         return np.arange(len(self)) if names is None else np.array(list(names), dtype=object)
 
@@ -662,6 +686,8 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         X, k, **options
             As for `predict`, without `threshold`.
         """
+        known = ("ranker", "threads", *PredictArguments.__annotations__)
+        check_keywords(options, known, owner="decision_function")
         ranker, threads = options.pop("ranker", None), options.pop("threads", None)
         scores, labels, _ = self._rank(
             _as_batch(X), k, ranker, threads, cast(PredictArguments, options)
@@ -817,7 +843,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
 
     def _fitted(self) -> _Learned:
         if self._learned is None:
-            raise NotFitted("This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path).")
+            raise NotFitted(_NOT_FITTED)
         return self._learned
 
     # --- files ---------------------------------------------------------------------------------
@@ -862,15 +888,18 @@ def complete_labels(
     model = tune_labels(layout, rows, labels, made, recipe, wishes, threads, progress)
     ranker = "with" if model.calibration.is_blended else "without"
     log.info("tuned: %s, %s ranker", model.parameters, ranker)
+    given = rows.shape[0] - made.titles
+    near = len(np.union1d(*made.split))  # rows with labels, the titles last
     return LabelContents(
         recipe=recipe,
         model=model,
         history=[*join_histories(repetitions), *made.trials, *model.trials],
-        rows=rows.shape[0],
+        rows=given,
         dim=rows.shape[1],
-        counts=count_labels(labels),
+        counts=count_labels(labels[:given]),
         trained=made.trained,
         wishes=wishes,
+        titled=[(near - made.titles, near)] if made.titles else [],
     )
 
 

@@ -58,7 +58,8 @@ class LabelParameters:
         """Return the parameters of one call: the given ones, and these where none is given."""
         if not given:
             return self
-        check_keywords(given, PredictArguments.__annotations__, owner="predict")
+        also = ("threshold", "ranker", "threads")
+        check_keywords(given, PredictArguments.__annotations__, owner="predict", also=also)
         for name in ("probes", "candidates", "min_votes"):
             if given.get(name) is not None:
                 check_int(name, given.get(name), at_least=1, owner="predict")

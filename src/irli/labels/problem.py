@@ -58,11 +58,13 @@ class LabelProblem(NamedTuple):
     trained: NDArray[np.uint64]  # keys of all rows that the routers have seen after training
     scaling: Scaling = GIVEN  # of the routers' rows
     trials: Sequence[dict[str, Any]] = ()  # by which it was chosen, for the history
+    titles: int = 0  # of labels, which are the last training rows
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
         self.problem.save(folder)
-        parts = {**self.split._asdict(), "trained": self.trained, **self.scaling.state()}
+        parts = {**self.split._asdict(), "trained": self.trained, "titles": np.array(self.titles)}
+        parts |= self.scaling.state()
         for name, value in parts.items():
             np.save(folder / f"label_{name}.npy", value)
         (folder / "label_trials.json").write_text(json.dumps(list(self.trials)))
@@ -76,7 +78,8 @@ class LabelProblem(NamedTuple):
         parts = {name: np.load(folder / f"label_{name}.npy") for name in Scaling._fields}
         scaling = Scaling.from_state(parts)
         trials = json.loads((folder / "label_trials.json").read_text())
-        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials)
+        titles = int(np.load(folder / "label_titles.npy"))
+        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials, titles)
 
 
 def make_label_problem(
@@ -133,7 +136,7 @@ def make_label_problem(
     )
     known = np.unique(keys[split.train])
     keys = known if trained is None else np.union1d(known, trained)
-    return LabelProblem(problem, split, keys, scaling)
+    return LabelProblem(problem, split, keys, scaling, titles=len(taught))
 
 
 def append_titles(rows: Rows, labels: Sparse, titles: Any) -> tuple[Rows, Sparse]:
