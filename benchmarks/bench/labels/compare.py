@@ -25,7 +25,7 @@ PEERS = {
     "delicious": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc", "one-vs-all"),
     "moby-synonyms": ("xr-linear",),
     "finna-100k": ("omikuji-parabel", "omikuji-bonsai", "xr-linear", "napkinxc"),
-    "finna-100k-pairs": ("omikuji-bonsai",),
+    "finna-100k-bigrams": ("omikuji-bonsai",),
     "finna-100k-names": ("omikuji-bonsai", "xr-linear"),
     "finna": ("omikuji-bonsai", "xr-linear"),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.commands import find_file
 
 NAMES = ("debian-deps", "delicious", "moby-synonyms")
-TITLES = ("finna-100k", "finna-100k-pairs", "finna-100k-names", "finna")
+TITLES = ("finna-100k", "finna-100k-bigrams", "finna-100k-names", "finna")
 PACKAGES = {  # of the other libraries
     "omikuji-parabel": "omikuji",
     "omikuji-bonsai": "omikuji",

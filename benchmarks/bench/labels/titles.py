@@ -18,7 +18,7 @@ FILES = "finna-en-train.tsv.gz", "finna-en-test.tsv.gz", "finna-en-labels.tsv.gz
 # How many titles to learn from, and up to how many words are a feature.
 SETS: dict[str, tuple[int | None, int]] = {
     "finna-100k": (100_000, 1),
-    "finna-100k-pairs": (100_000, 2),
+    "finna-100k-bigrams": (100_000, 2),
     "finna-100k-names": (100_000, 1),
     "finna": (None, 1),
 }
