@@ -35,6 +35,7 @@ void make_router(Source& source, Planted& planted) {
   planted.step = draw_floats(source, R * B);
   planted.router_centre = draw_floats(source, R * shape.dim);
   planted.soften = draw_floats(source, R * 3);
+  for (float& value : planted.soften) value = std::fabs(value);  // none is negative
   int64_t features = G;
   if (shape.router == Shape::kCascade) {
     features = layout.rotated = source.between(1, G + 3);
