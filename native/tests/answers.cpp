@@ -42,14 +42,19 @@ Truth compute_truth(const VectorLayout& layout, const float* query, int64_t item
   return truth;
 }
 
-// How many candidates a scan may have. For a strange query, codes may choose another number.
+// Whether codes choose the candidates. For a strange query, they may do so whatever the score.
+bool is_by_codes(const SearchPlan& plan, const Counts& counts) {
+  return plan.score == kCodes || (counts.strange && plan.picked);
+}
+
+// How many candidates a scan may have.
 int64_t count_wanted(const SearchPlan& plan, const Counts& counts) {
   return counts.strange && plan.picked ? plan.picked : plan.candidates;
 }
 
 // Whether 8-bit copies may drop candidates.
 bool is_rounded(const VectorLayout& layout, const SearchPlan& plan, const Counts& counts) {
-  return layout.int8.present && (plan.score == kCodes || (counts.strange && plan.picked));
+  return layout.int8.present && is_by_codes(plan, counts);
 }
 
 bool is_allowed(const Question& question, int64_t item) {
@@ -246,7 +251,7 @@ Tally count_entries(const Question& question, const Scratch& scratch) {
       if (!is_allowed(question, item)) continue;
       ++tally.votes[item];
       ++tally.permitted;
-      if (question.plan.score != kCodes) continue;
+      if (!is_by_codes(question.plan, scratch.counts)) continue;
       const int64_t place = e - layout.offsets[at], lane = place % kLanes;
       const uint8_t* block = layout.codes.blocks + (layout.codes.offsets[at] + place / kLanes) *
                                                        layout.codes.pieces / 2 * kLanes;
@@ -263,13 +268,13 @@ Tally count_entries(const Question& question, const Scratch& scratch) {
 }
 
 // The items that a scan leaves: all that it found, or those with the largest sums of codes.
-std::set<int64_t> list_found(const SearchPlan& plan, const Tally& tally, int64_t wanted) {
+std::set<int64_t> list_found(const SearchPlan& plan, const Counts& counts, const Tally& tally) {
   std::set<int64_t> found;
-  if (plan.score == kCodes) {
+  if (is_by_codes(plan, counts)) {
     std::vector<uint64_t> keys;
     for (const auto& [item, key] : tally.sums) keys.push_back(key);
     std::sort(keys.rbegin(), keys.rend());
-    keys.resize(std::min(keys.size(), static_cast<size_t>(wanted)));
+    keys.resize(std::min(keys.size(), static_cast<size_t>(count_wanted(plan, counts))));
     for (const uint64_t key : keys) found.insert(static_cast<int64_t>(key & UINT32_MAX));
   } else {
     for (const auto& [item, count] : tally.votes) found.insert(item);
@@ -312,7 +317,7 @@ void check_scan(const Question& question, const Scratch& scratch, const Tally& t
       }
     }
   }
-  if (plan.score != kCodes) {
+  if (!is_by_codes(plan, counts)) {
     CHECK(counts.passed == tally.read);
     CHECK(counts.permitted == tally.permitted);
   }
@@ -368,16 +373,16 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     } else {
       CHECK(counts.read == tally.read);
       // Damaged, an item may have several codes.
-      if (!planted.damaged) CHECK(found == list_found(plan, tally, count_wanted(plan, counts)));
+      if (!planted.damaged) CHECK(found == list_found(plan, counts, tally));
       if (!planted.damaged) check_scan(question, scratch, tally);
-      if (plan.score != kCodes)
+      if (!is_by_codes(plan, counts))
         for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);
     }
     run(kSelect);
     CHECK(counts.chosen <= counts.found);
     std::set<int64_t> chosen(scratch.touched, scratch.touched + counts.chosen);
     CHECK(std::includes(found.begin(), found.end(), chosen.begin(), chosen.end()));
-    if (plan.score != kCodes && !counts.exact) {
+    if (!is_by_codes(plan, counts) && !counts.exact) {
       if (plan.candidates) CHECK(counts.chosen <= count_wanted(plan, counts));
       for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
@@ -390,8 +395,8 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
       CHECK(std::includes(tally.probed.begin(), tally.probed.end(), first.begin(), first.end()));
       CHECK(tally.probed.size() <= first.size() + static_cast<size_t>(plan.wide));
       chosen = {scratch.touched, scratch.touched + counts.last};
-      if (plan.score != kCodes && !plan.picked)
-        for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
+      const int64_t votes = is_by_codes(plan, counts) ? 1 : plan.min_votes;
+      for (const int64_t item : chosen) CHECK(tally.votes[item] >= votes);
     }
     double before_it = -INFINITY;
     for (int64_t t = 0; t < plan.k && items[t] >= 0; ++t) {
