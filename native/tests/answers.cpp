@@ -62,16 +62,17 @@ bool is_allowed(const Question& question, int64_t item) {
 }
 
 // The allowed items that lie in some bucket, or all of them if all are compared.
-std::set<int64_t> find_reachable(const Question& question, bool exact) {
+std::vector<int64_t> find_reachable(const Question& question, bool exact) {
   const VectorLayout& layout = question.planted.layout;
-  std::set<int64_t> reachable;
-  for (int64_t item = 0; exact && item < layout.items; ++item)
-    if (is_allowed(question, item)) reachable.insert(item);
+  std::vector<uint8_t> reached(static_cast<size_t>(layout.items), exact);
   for (int64_t r = 0; r < layout.repetitions; ++r) {
     const int64_t* row = layout.offsets + r * (layout.buckets + 1);
     for (int64_t e = row[0]; e < row[layout.buckets]; ++e)
-      if (is_allowed(question, layout.entries[e])) reachable.insert(layout.entries[e]);
+      reached[static_cast<size_t>(layout.entries[e])] = true;
   }
+  std::vector<int64_t> reachable;
+  for (int64_t item = 0; item < layout.items; ++item)
+    if (reached[static_cast<size_t>(item)] && is_allowed(question, item)) reachable.push_back(item);
   return reachable;
 }
 
@@ -155,7 +156,7 @@ void check_answer(const Question& question, const float* query, bool wild, const
   }
   check_counts(question, counts);
   if (wild || (plan.min_votes > 1 && !counts.exact)) return;
-  const std::set<int64_t> reachable = find_reachable(question, counts.exact);
+  const std::vector<int64_t> reachable = find_reachable(question, counts.exact);
   const int64_t total = static_cast<int64_t>(reachable.size());
   const int64_t candidates = count_wanted(plan, counts);
   const int64_t most = candidates && !counts.exact ? std::min(plan.k, candidates) : plan.k;
@@ -174,8 +175,8 @@ void check_answer(const Question& question, const float* query, bool wild, const
   if (rounded || (!counts.exact && (!all_probed || !all_compared || !by_distance))) return;
   std::vector<Truth> truths;
   for (const int64_t item : reachable) truths.push_back(compute_truth(layout, row.data(), item));
-  std::sort(truths.begin(), truths.end(),
-            [](const Truth& a, const Truth& b) { return a.distance < b.distance; });
+  std::partial_sort(truths.begin(), truths.begin() + count, truths.end(),
+                    [](const Truth& a, const Truth& b) { return a.distance < b.distance; });
   for (int64_t t = 0; t < count; ++t) {
     const Truth& truth = truths[static_cast<size_t>(t)];
     CHECK(near(distances[t], truth.distance, 2 * truth.size + 1));
@@ -345,6 +346,8 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
   const Filter* filter = source.coin() ? &sieve.filter : nullptr;
   const Question question{planted, plan, filter, nullptr, layout.metric == kL2 ? kPlain : kIp};
   const Exact<float> query = draw_floats(source, layout.dim);
+  const std::vector<int64_t> reachable = find_reachable(question, true);
+  const std::set<int64_t> all(reachable.begin(), reachable.end());
   Exact<float> distances(plan.k);
   Exact<int64_t> items(plan.k);
   for (const Kernels* kernels : all_kernels()) {
@@ -369,7 +372,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     std::set<int64_t> found(scratch.touched, scratch.touched + counts.found);
     CHECK(counts.found == static_cast<int64_t>(found.size()));
     if (counts.exact) {
-      CHECK(found == find_reachable(question, true));
+      CHECK(found == all);
     } else {
       CHECK(counts.read == tally.read);
       // Damaged, an item may have several codes.
@@ -388,7 +391,7 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     }
     run(kRerank);
     if (counts.exact) {
-      chosen = find_reachable(question, true);
+      chosen = all;
     } else if (counts.strange) {  // some more buckets, and the candidates of a second scan
       const std::set<int32_t> first = tally.probed;
       tally = count_entries(question, scratch);
