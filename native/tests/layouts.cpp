@@ -342,6 +342,8 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   if (shape.pieces && plan.by_score == 0 && plan.min_votes <= 1)
     plan.picked = source.one_of({0, 1, 20, kMostCandidates});
   plan.fill = source.below(4) != 0;
+  if (shape.metric == kDot && source.coin())
+    plan.length = static_cast<double>(source.between(1, 8)) / 2;
   return plan;
 }
 
