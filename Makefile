@@ -36,7 +36,7 @@ setup: .venv/.installed  ## make .venv and install irli with all that developing
 demo: setup  ## search real word vectors, and compare with FAISS on queries unlike the data
 	$(BIN)/python examples/demo.py
 
-test: setup  ## run the tests and the examples in the docstrings
+test: setup test-native  ## run the tests of the kernels, all others, and the examples in the docstrings
 	$(BIN)/python -m pytest -n logical --dist loadfile
 
 check: setup  ## lint, formatting, types, import layers

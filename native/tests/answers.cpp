@@ -42,14 +42,19 @@ Truth compute_truth(const VectorLayout& layout, const float* query, int64_t item
   return truth;
 }
 
-// How many candidates a scan may have. For a strange query, codes may choose another number.
+// Whether codes choose the candidates. For a strange query, they may do so whatever the score.
+bool is_by_codes(const SearchPlan& plan, const Counts& counts) {
+  return plan.score == kCodes || (counts.strange && plan.picked);
+}
+
+// How many candidates a scan may have.
 int64_t count_wanted(const SearchPlan& plan, const Counts& counts) {
   return counts.strange && plan.picked ? plan.picked : plan.candidates;
 }
 
 // Whether 8-bit copies may drop candidates.
 bool is_rounded(const VectorLayout& layout, const SearchPlan& plan, const Counts& counts) {
-  return layout.int8.present && (plan.score == kCodes || (counts.strange && plan.picked));
+  return layout.int8.present && is_by_codes(plan, counts);
 }
 
 bool is_allowed(const Question& question, int64_t item) {
@@ -57,16 +62,17 @@ bool is_allowed(const Question& question, int64_t item) {
 }
 
 // The allowed items that lie in some bucket, or all of them if all are compared.
-std::set<int64_t> find_reachable(const Question& question, bool exact) {
+std::vector<int64_t> find_reachable(const Question& question, bool exact) {
   const VectorLayout& layout = question.planted.layout;
-  std::set<int64_t> reachable;
-  for (int64_t item = 0; exact && item < layout.items; ++item)
-    if (is_allowed(question, item)) reachable.insert(item);
+  std::vector<uint8_t> reached(static_cast<size_t>(layout.items), exact);
   for (int64_t r = 0; r < layout.repetitions; ++r) {
     const int64_t* row = layout.offsets + r * (layout.buckets + 1);
     for (int64_t e = row[0]; e < row[layout.buckets]; ++e)
-      if (is_allowed(question, layout.entries[e])) reachable.insert(layout.entries[e]);
+      reached[static_cast<size_t>(layout.entries[e])] = true;
   }
+  std::vector<int64_t> reachable;
+  for (int64_t item = 0; item < layout.items; ++item)
+    if (reached[static_cast<size_t>(item)] && is_allowed(question, item)) reachable.push_back(item);
   return reachable;
 }
 
@@ -150,7 +156,7 @@ void check_answer(const Question& question, const float* query, bool wild, const
   }
   check_counts(question, counts);
   if (wild || (plan.min_votes > 1 && !counts.exact)) return;
-  const std::set<int64_t> reachable = find_reachable(question, counts.exact);
+  const std::vector<int64_t> reachable = find_reachable(question, counts.exact);
   const int64_t total = static_cast<int64_t>(reachable.size());
   const int64_t candidates = count_wanted(plan, counts);
   const int64_t most = candidates && !counts.exact ? std::min(plan.k, candidates) : plan.k;
@@ -169,8 +175,8 @@ void check_answer(const Question& question, const float* query, bool wild, const
   if (rounded || (!counts.exact && (!all_probed || !all_compared || !by_distance))) return;
   std::vector<Truth> truths;
   for (const int64_t item : reachable) truths.push_back(compute_truth(layout, row.data(), item));
-  std::sort(truths.begin(), truths.end(),
-            [](const Truth& a, const Truth& b) { return a.distance < b.distance; });
+  std::partial_sort(truths.begin(), truths.begin() + count, truths.end(),
+                    [](const Truth& a, const Truth& b) { return a.distance < b.distance; });
   for (int64_t t = 0; t < count; ++t) {
     const Truth& truth = truths[static_cast<size_t>(t)];
     CHECK(near(distances[t], truth.distance, 2 * truth.size + 1));
@@ -246,7 +252,7 @@ Tally count_entries(const Question& question, const Scratch& scratch) {
       if (!is_allowed(question, item)) continue;
       ++tally.votes[item];
       ++tally.permitted;
-      if (question.plan.score != kCodes) continue;
+      if (!is_by_codes(question.plan, scratch.counts)) continue;
       const int64_t place = e - layout.offsets[at], lane = place % kLanes;
       const uint8_t* block = layout.codes.blocks + (layout.codes.offsets[at] + place / kLanes) *
                                                        layout.codes.pieces / 2 * kLanes;
@@ -263,13 +269,13 @@ Tally count_entries(const Question& question, const Scratch& scratch) {
 }
 
 // The items that a scan leaves: all that it found, or those with the largest sums of codes.
-std::set<int64_t> list_found(const SearchPlan& plan, const Tally& tally, int64_t wanted) {
+std::set<int64_t> list_found(const SearchPlan& plan, const Counts& counts, const Tally& tally) {
   std::set<int64_t> found;
-  if (plan.score == kCodes) {
+  if (is_by_codes(plan, counts)) {
     std::vector<uint64_t> keys;
     for (const auto& [item, key] : tally.sums) keys.push_back(key);
     std::sort(keys.rbegin(), keys.rend());
-    keys.resize(std::min(keys.size(), static_cast<size_t>(wanted)));
+    keys.resize(std::min(keys.size(), static_cast<size_t>(count_wanted(plan, counts))));
     for (const uint64_t key : keys) found.insert(static_cast<int64_t>(key & UINT32_MAX));
   } else {
     for (const auto& [item, count] : tally.votes) found.insert(item);
@@ -312,7 +318,7 @@ void check_scan(const Question& question, const Scratch& scratch, const Tally& t
       }
     }
   }
-  if (plan.score != kCodes) {
+  if (!is_by_codes(plan, counts)) {
     CHECK(counts.passed == tally.read);
     CHECK(counts.permitted == tally.permitted);
   }
@@ -340,6 +346,8 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
   const Filter* filter = source.coin() ? &sieve.filter : nullptr;
   const Question question{planted, plan, filter, nullptr, layout.metric == kL2 ? kPlain : kIp};
   const Exact<float> query = draw_floats(source, layout.dim);
+  const std::vector<int64_t> reachable = find_reachable(question, true);
+  const std::set<int64_t> all(reachable.begin(), reachable.end());
   Exact<float> distances(plan.k);
   Exact<int64_t> items(plan.k);
   for (const Kernels* kernels : all_kernels()) {
@@ -364,34 +372,34 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     std::set<int64_t> found(scratch.touched, scratch.touched + counts.found);
     CHECK(counts.found == static_cast<int64_t>(found.size()));
     if (counts.exact) {
-      CHECK(found == find_reachable(question, true));
+      CHECK(found == all);
     } else {
       CHECK(counts.read == tally.read);
       // Damaged, an item may have several codes.
-      if (!planted.damaged) CHECK(found == list_found(plan, tally, count_wanted(plan, counts)));
+      if (!planted.damaged) CHECK(found == list_found(plan, counts, tally));
       if (!planted.damaged) check_scan(question, scratch, tally);
-      if (plan.score != kCodes)
+      if (!is_by_codes(plan, counts))
         for (const auto& [item, count] : tally.votes) CHECK(scratch.votes[item] == count);
     }
     run(kSelect);
     CHECK(counts.chosen <= counts.found);
     std::set<int64_t> chosen(scratch.touched, scratch.touched + counts.chosen);
     CHECK(std::includes(found.begin(), found.end(), chosen.begin(), chosen.end()));
-    if (plan.score != kCodes && !counts.exact) {
+    if (!is_by_codes(plan, counts) && !counts.exact) {
       if (plan.candidates) CHECK(counts.chosen <= count_wanted(plan, counts));
       for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
     }
     run(kRerank);
     if (counts.exact) {
-      chosen = find_reachable(question, true);
+      chosen = all;
     } else if (counts.strange) {  // some more buckets, and the candidates of a second scan
       const std::set<int32_t> first = tally.probed;
       tally = count_entries(question, scratch);
       CHECK(std::includes(tally.probed.begin(), tally.probed.end(), first.begin(), first.end()));
       CHECK(tally.probed.size() <= first.size() + static_cast<size_t>(plan.wide));
       chosen = {scratch.touched, scratch.touched + counts.last};
-      if (plan.score != kCodes && !plan.picked)
-        for (const int64_t item : chosen) CHECK(tally.votes[item] >= plan.min_votes);
+      const int64_t votes = is_by_codes(plan, counts) ? 1 : plan.min_votes;
+      for (const int64_t item : chosen) CHECK(tally.votes[item] >= votes);
     }
     double before_it = -INFINITY;
     for (int64_t t = 0; t < plan.k && items[t] >= 0; ++t) {

@@ -51,6 +51,7 @@ constexpr Exposed kExposed = {
     sum_exps,
     log_softmax,
     round_to_bytes,
+    soften_logits,
 };
 
 }  // namespace

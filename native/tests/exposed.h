@@ -43,6 +43,8 @@ struct Exposed {
   void (*log_softmax)(float* logits, int64_t count);
   float (*round_to_bytes)(const float* values, int64_t count, float zero, float highest,
                           uint8_t* out);
+  // search.inl
+  void (*soften_logits)(const VectorLayout& layout, int64_t r, const float* query, float* logits);
 };
 
 // The back-ends that can run here. The first one is "plain", and the last one "fused": plain C++

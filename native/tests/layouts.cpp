@@ -35,6 +35,7 @@ void make_router(Source& source, Planted& planted) {
   planted.step = draw_floats(source, R * B);
   planted.router_centre = draw_floats(source, R * shape.dim);
   planted.soften = draw_floats(source, R * 3);
+  for (float& value : planted.soften) value = std::fabs(value);  // none is negative
   int64_t features = G;
   if (shape.router == Shape::kCascade) {
     features = layout.rotated = source.between(1, G + 3);
@@ -61,201 +62,201 @@ void make_router(Source& source, Planted& planted) {
     layout.bytes = planted.bytes.data();
     layout.zero = planted.zero.data();
   } else {
-      planted.coarse = draw_floats(source, R * layout.first * B);
-      layout.coarse = planted.coarse.data();
-    }
-    planted.fine = draw_floats(source, R * B * (features - layout.first));
-    layout.project = planted.project.data();
-    layout.shift = planted.shift.data();
-    layout.bias = planted.bias.data();
-    layout.step = planted.step.data();
-    layout.centre = planted.router_centre.data();
-    layout.soften = planted.soften.data();
-    layout.fine = planted.fine.data();
-    layout.depths = planted.depths.data();
-    layout.keeps = planted.keeps.data();
+    planted.coarse = draw_floats(source, R * layout.first * B);
+    layout.coarse = planted.coarse.data();
   }
-  
-  void make_projection(Source& source, Planted& planted) {
-    const Shape& shape = planted.shape;
-    Projection& projection = planted.layout.projection;
-    const int64_t columns = shape.repetitions * shape.width + shape.pieces * shape.size;
-    projection.columns = columns;
-    planted.centre = draw_floats(source, shape.dim);
-    planted.scale = draw_floats(source, shape.dim);
-    planted.column_step = draw_floats(source, columns);
-    planted.column_bias = draw_floats(source, columns);
-    planted.column_bytes = Exact<int8_t>(up(columns, kPanel) * up(shape.dim, 4));
-    planted.column_zero = Exact<int32_t>(columns);
-    draw_weights(source, shape.dim, columns, planted.column_bytes.data(), planted.column_zero.data());
-    projection.centre = planted.centre.data();
-    projection.scale = planted.scale.data();
-    projection.bytes = planted.column_bytes.data();
-    projection.step = planted.column_step.data();
-    projection.zero = planted.column_zero.data();
-    projection.bias = planted.column_bias.data();
-  }
-  
-  // Put each item into `copies` random buckets of each repetition. Many buckets stay empty.
-  void make_buckets(Source& source, Planted& planted) {
-    const Shape& shape = planted.shape;
-    const int64_t R = shape.repetitions, B = shape.buckets;
-    const int64_t spread = source.between(1, B);
-    planted.offsets = Exact<int64_t>(R * (B + 1));
-    std::vector<int32_t> all;
-    for (int64_t r = 0; r < R; ++r) {
-      std::vector<std::vector<int32_t>> buckets(static_cast<size_t>(B));
-      for (int64_t item = 0; item < shape.items; ++item)
-        for (int64_t copy = 0; copy < shape.copies; ++copy)
-          buckets[static_cast<size_t>(source.draw(0, spread - 1))].push_back(
-              static_cast<int32_t>(item));
-      for (int64_t b = 0; b < B; ++b) {
-        planted.offsets[r * (B + 1) + b] = static_cast<int64_t>(all.size());
-        const std::vector<int32_t>& bucket = buckets[static_cast<size_t>(b)];
-        all.insert(all.end(), bucket.begin(), bucket.end());
-      }
-      planted.offsets[r * (B + 1) + B] = static_cast<int64_t>(all.size());
-    }
-    planted.entries = static_cast<int64_t>(all.size());
-    planted.items = Exact<int32_t>(planted.entries);
-    std::copy(all.begin(), all.end(), planted.items.begin());
-    planted.layout.offsets = planted.offsets.data();
-    planted.layout.entries = planted.items.data();
-  }
-  
-  void make_codes(Source& source, Planted& planted) {
-    const Shape& shape = planted.shape;
-    Codes& codes = planted.layout.codes;
-    const int64_t R = shape.repetitions, B = shape.buckets, M = shape.pieces;
-    codes.pieces = M;
-    codes.size = shape.size;
-    planted.code_rotation = draw_floats(source, shape.dim * M * shape.size);
-    planted.code_shift = draw_floats(source, M * shape.size);
-    planted.codewords = draw_floats(source, M * shape.size * kWords);
-    planted.code_bias = draw_floats(source, M * kWords);
-    std::vector<uint8_t> code(static_cast<size_t>(shape.items * M));
-    for (uint8_t& one : code) one = static_cast<uint8_t>(source.draw(0, 15));
-    planted.code_offsets = Exact<int64_t>(R * (B + 1));
-    int64_t blocks = 0;
-    for (int64_t at = 0; at < R * (B + 1); ++at) {
-      planted.code_offsets[at] = blocks;
-      if (at % (B + 1) < B)
-        blocks += up(planted.offsets[at + 1] - planted.offsets[at], kLanes) / kLanes;
-    }
-    planted.blocks = blocks;
-    planted.code_blocks = Exact<uint8_t>(blocks * M / 2 * kLanes);
-    for (int64_t at = 0; at < R * (B + 1); ++at) {
-      if (at % (B + 1) == B) continue;
-      for (int64_t e = planted.offsets[at]; e < planted.offsets[at + 1]; ++e) {
-        const int64_t place = e - planted.offsets[at], lane = place % kLanes;
-        const uint8_t* own = code.data() + planted.items[e] * M;
-        for (int64_t row = 0; row < M / 2; ++row)
-          planted.code_blocks[((planted.code_offsets[at] + place / kLanes) * M / 2 + row) * kLanes +
-                              2 * (lane % 16) + lane / 16] =
-              static_cast<uint8_t>(own[2 * row] | own[2 * row + 1] << 4);
-      }
-    }
-    codes.rotation = planted.code_rotation.data();
-    codes.shift = planted.code_shift.data();
-    codes.codewords = planted.codewords.data();
-    codes.bias = planted.code_bias.data();
-    codes.blocks = planted.code_blocks.data();
-    codes.offsets = planted.code_offsets.data();
-  }
-  
-  // 8-bit copies of the vectors, in 127 steps of the largest number of each dimension.
-  void make_int8(Source& source, Planted& planted) {
-    const int64_t N = planted.shape.items, d = planted.shape.dim;
-    planted.int8_bytes = Exact<int8_t>(N * d);
-    planted.int8_step = Exact<float>(d);
-    planted.int8_shift = Exact<float>(d);
-    planted.int8_lengths = Exact<float>(planted.shape.metric == kL2 ? N : 0);
-    for (int64_t j = 0; j < d; ++j) {
-      float most = 0;
-      for (int64_t i = 0; i < N; ++i) most = std::max(most, std::fabs(planted.vectors[i * d + j]));
-      const float step = most < 1e30f ? most / 127 : 0;
-      planted.int8_step[j] = step;
-      planted.int8_shift[j] = planted.shape.metric == kL2 ? source.value() : 0;
-      for (int64_t i = 0; i < N; ++i) {
-        const float steps = step > 0 ? planted.vectors[i * d + j] / step : 0;
-        planted.int8_bytes[i * d + j] =
-            static_cast<int8_t>(std::fabs(steps) <= 127 ? std::lrint(steps) : 0);
-      }
-    }
-    for (int64_t i = 0; i < planted.int8_lengths.size(); ++i) {
-      double total = 0;
-      for (int64_t j = 0; j < d; ++j) {
-        const double gap = static_cast<double>(planted.vectors[i * d + j]) -
-                           static_cast<double>(planted.int8_shift[j]);
-        total += gap * gap;
-      }
-      planted.int8_lengths[i] = static_cast<float>(total / 2);
-    }
-    Int8Vectors& int8 = planted.layout.int8;
-    int8.present = true;
-    int8.bytes = planted.int8_bytes.data();
-    int8.step = planted.int8_step.data();
-    int8.shift = planted.int8_shift.data();
-    int8.lengths = planted.int8_lengths.data();
-  }
-  
-  // The mean of each bucket of the first repetition. Empty buckets are infinitely far.
-  void make_centroids(Source& source, Planted& planted) {
-    const int64_t d = planted.shape.dim, B = planted.shape.buckets;
-    planted.mean_centre = Exact<float>(d);
-    planted.mean_columns = Exact<float>(d * B);
-    planted.mean_bias = Exact<float>(B);
-    planted.mean_spread = Exact<float>(B);
-    planted.mean_base = Exact<float>(B);
-    planted.mean_reach = Exact<float>(B);
-    if (planted.shape.metric == kL2)
-      for (float& value : planted.mean_centre) value = source.value();
+  planted.fine = draw_floats(source, R * B * (features - layout.first));
+  layout.project = planted.project.data();
+  layout.shift = planted.shift.data();
+  layout.bias = planted.bias.data();
+  layout.step = planted.step.data();
+  layout.centre = planted.router_centre.data();
+  layout.soften = planted.soften.data();
+  layout.fine = planted.fine.data();
+  layout.depths = planted.depths.data();
+  layout.keeps = planted.keeps.data();
+}
+
+void make_projection(Source& source, Planted& planted) {
+  const Shape& shape = planted.shape;
+  Projection& projection = planted.layout.projection;
+  const int64_t columns = shape.repetitions * shape.width + shape.pieces * shape.size;
+  projection.columns = columns;
+  planted.centre = draw_floats(source, shape.dim);
+  planted.scale = draw_floats(source, shape.dim);
+  planted.column_step = draw_floats(source, columns);
+  planted.column_bias = draw_floats(source, columns);
+  planted.column_bytes = Exact<int8_t>(up(columns, kPanel) * up(shape.dim, 4));
+  planted.column_zero = Exact<int32_t>(columns);
+  draw_weights(source, shape.dim, columns, planted.column_bytes.data(), planted.column_zero.data());
+  projection.centre = planted.centre.data();
+  projection.scale = planted.scale.data();
+  projection.bytes = planted.column_bytes.data();
+  projection.step = planted.column_step.data();
+  projection.zero = planted.column_zero.data();
+  projection.bias = planted.column_bias.data();
+}
+
+// Put each item into `copies` random buckets of each repetition. Many buckets stay empty.
+void make_buckets(Source& source, Planted& planted) {
+  const Shape& shape = planted.shape;
+  const int64_t R = shape.repetitions, B = shape.buckets;
+  const int64_t spread = source.between(1, B);
+  planted.offsets = Exact<int64_t>(R * (B + 1));
+  std::vector<int32_t> all;
+  for (int64_t r = 0; r < R; ++r) {
+    std::vector<std::vector<int32_t>> buckets(static_cast<size_t>(B));
+    for (int64_t item = 0; item < shape.items; ++item)
+      for (int64_t copy = 0; copy < shape.copies; ++copy)
+        buckets[static_cast<size_t>(source.draw(0, spread - 1))].push_back(
+            static_cast<int32_t>(item));
     for (int64_t b = 0; b < B; ++b) {
-      const int64_t begin = planted.offsets[b], end = planted.offsets[b + 1];
-      const float count = static_cast<float>(std::max<int64_t>(1, end - begin));
-      planted.mean_bias[b] = begin == end ? -INFINITY : 0;
-      planted.mean_spread[b] = std::fabs(source.value());
-      planted.mean_base[b] = source.coin() ? 0 : -1;
-      planted.mean_reach[b] = std::fabs(source.value());
-      for (int64_t e = begin; e < end; ++e)
-        for (int64_t j = 0; j < d; ++j) {
-          const float value = planted.vectors[planted.items[e] * d + j] - planted.mean_centre[j];
-          planted.mean_columns[j * B + b] += value / count;
-          if (planted.shape.metric == kL2) planted.mean_bias[b] -= value * value / count / 2;
-        }
+      planted.offsets[r * (B + 1) + b] = static_cast<int64_t>(all.size());
+      const std::vector<int32_t>& bucket = buckets[static_cast<size_t>(b)];
+      all.insert(all.end(), bucket.begin(), bucket.end());
     }
-    Centroids& centroids = planted.layout.centroids;
-    centroids.present = true;
-    centroids.centre = planted.mean_centre.data();
-    centroids.columns = planted.mean_columns.data();
-    centroids.bias = planted.mean_bias.data();
-    centroids.spread = planted.mean_spread.data();
-    centroids.base = planted.mean_base.data();
-    centroids.reach = planted.mean_reach.data();
-    if (source.coin()) planted.rounded.emplace(planted.layout);
+    planted.offsets[r * (B + 1) + B] = static_cast<int64_t>(all.size());
   }
-  
-  }  // namespace
-  
-  Exact<float> draw_floats(Source& source, int64_t count) {
-    Exact<float> values(count);
-    for (float& value : values) value = source.value();
-    return values;
+  planted.entries = static_cast<int64_t>(all.size());
+  planted.items = Exact<int32_t>(planted.entries);
+  std::copy(all.begin(), all.end(), planted.items.begin());
+  planted.layout.offsets = planted.offsets.data();
+  planted.layout.entries = planted.items.data();
+}
+
+void make_codes(Source& source, Planted& planted) {
+  const Shape& shape = planted.shape;
+  Codes& codes = planted.layout.codes;
+  const int64_t R = shape.repetitions, B = shape.buckets, M = shape.pieces;
+  codes.pieces = M;
+  codes.size = shape.size;
+  planted.code_rotation = draw_floats(source, shape.dim * M * shape.size);
+  planted.code_shift = draw_floats(source, M * shape.size);
+  planted.codewords = draw_floats(source, M * shape.size * kWords);
+  planted.code_bias = draw_floats(source, M * kWords);
+  std::vector<uint8_t> code(static_cast<size_t>(shape.items * M));
+  for (uint8_t& one : code) one = static_cast<uint8_t>(source.draw(0, 15));
+  planted.code_offsets = Exact<int64_t>(R * (B + 1));
+  int64_t blocks = 0;
+  for (int64_t at = 0; at < R * (B + 1); ++at) {
+    planted.code_offsets[at] = blocks;
+    if (at % (B + 1) < B)
+      blocks += up(planted.offsets[at + 1] - planted.offsets[at], kLanes) / kLanes;
   }
-  
-  Shape draw_shape(Source& source) {
-    const std::initializer_list<int64_t> sizes = {1,  2,  3,  4,  5,  15, 16, 17, 31, 32,
-                                                  33, 47, 48, 49, 63, 64, 65, 80, 100, 129};
-    Shape shape{};
-    if (source.is_fuzzer()) {
-      shape.items = source.one_of({1, 2, 33, 64, 100});
-      shape.dim = source.one_of({1, 3, 16, 17, 65});
-      shape.repetitions = source.between(1, 3);
-      shape.buckets = source.one_of({1, 2, 5, 16, 33, 65});
-      shape.width = source.one_of({1, 3, 16, 17, 33});
-      shape.pieces = source.one_of({0, 2, 4, 12});
-      shape.size = source.between(1, 2);
-    } else {
+  planted.blocks = blocks;
+  planted.code_blocks = Exact<uint8_t>(blocks * M / 2 * kLanes);
+  for (int64_t at = 0; at < R * (B + 1); ++at) {
+    if (at % (B + 1) == B) continue;
+    for (int64_t e = planted.offsets[at]; e < planted.offsets[at + 1]; ++e) {
+      const int64_t place = e - planted.offsets[at], lane = place % kLanes;
+      const uint8_t* own = code.data() + planted.items[e] * M;
+      for (int64_t row = 0; row < M / 2; ++row)
+        planted.code_blocks[((planted.code_offsets[at] + place / kLanes) * M / 2 + row) * kLanes +
+                            2 * (lane % 16) + lane / 16] =
+            static_cast<uint8_t>(own[2 * row] | own[2 * row + 1] << 4);
+    }
+  }
+  codes.rotation = planted.code_rotation.data();
+  codes.shift = planted.code_shift.data();
+  codes.codewords = planted.codewords.data();
+  codes.bias = planted.code_bias.data();
+  codes.blocks = planted.code_blocks.data();
+  codes.offsets = planted.code_offsets.data();
+}
+
+// 8-bit copies of the vectors, in 127 steps of the largest number of each dimension.
+void make_int8(Source& source, Planted& planted) {
+  const int64_t N = planted.shape.items, d = planted.shape.dim;
+  planted.int8_bytes = Exact<int8_t>(N * d);
+  planted.int8_step = Exact<float>(d);
+  planted.int8_shift = Exact<float>(d);
+  planted.int8_lengths = Exact<float>(planted.shape.metric == kL2 ? N : 0);
+  for (int64_t j = 0; j < d; ++j) {
+    float most = 0;
+    for (int64_t i = 0; i < N; ++i) most = std::max(most, std::fabs(planted.vectors[i * d + j]));
+    const float step = most < 1e30f ? most / 127 : 0;
+    planted.int8_step[j] = step;
+    planted.int8_shift[j] = planted.shape.metric == kL2 ? source.value() : 0;
+    for (int64_t i = 0; i < N; ++i) {
+      const float steps = step > 0 ? planted.vectors[i * d + j] / step : 0;
+      planted.int8_bytes[i * d + j] =
+          static_cast<int8_t>(std::fabs(steps) <= 127 ? std::lrint(steps) : 0);
+    }
+  }
+  for (int64_t i = 0; i < planted.int8_lengths.size(); ++i) {
+    double total = 0;
+    for (int64_t j = 0; j < d; ++j) {
+      const double gap = static_cast<double>(planted.vectors[i * d + j]) -
+                         static_cast<double>(planted.int8_shift[j]);
+      total += gap * gap;
+    }
+    planted.int8_lengths[i] = static_cast<float>(total / 2);
+  }
+  Int8Vectors& int8 = planted.layout.int8;
+  int8.present = true;
+  int8.bytes = planted.int8_bytes.data();
+  int8.step = planted.int8_step.data();
+  int8.shift = planted.int8_shift.data();
+  int8.lengths = planted.int8_lengths.data();
+}
+
+// The mean of each bucket of the first repetition. Empty buckets are infinitely far.
+void make_centroids(Source& source, Planted& planted) {
+  const int64_t d = planted.shape.dim, B = planted.shape.buckets;
+  planted.mean_centre = Exact<float>(d);
+  planted.mean_columns = Exact<float>(d * B);
+  planted.mean_bias = Exact<float>(B);
+  planted.mean_spread = Exact<float>(B);
+  planted.mean_base = Exact<float>(B);
+  planted.mean_reach = Exact<float>(B);
+  if (planted.shape.metric == kL2)
+    for (float& value : planted.mean_centre) value = source.value();
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t begin = planted.offsets[b], end = planted.offsets[b + 1];
+    const float count = static_cast<float>(std::max<int64_t>(1, end - begin));
+    planted.mean_bias[b] = begin == end ? -INFINITY : 0;
+    planted.mean_spread[b] = std::fabs(source.value());
+    planted.mean_base[b] = source.coin() ? 0 : -1;
+    planted.mean_reach[b] = std::fabs(source.value());
+    for (int64_t e = begin; e < end; ++e)
+      for (int64_t j = 0; j < d; ++j) {
+        const float value = planted.vectors[planted.items[e] * d + j] - planted.mean_centre[j];
+        planted.mean_columns[j * B + b] += value / count;
+        if (planted.shape.metric == kL2) planted.mean_bias[b] -= value * value / count / 2;
+      }
+  }
+  Centroids& centroids = planted.layout.centroids;
+  centroids.present = true;
+  centroids.centre = planted.mean_centre.data();
+  centroids.columns = planted.mean_columns.data();
+  centroids.bias = planted.mean_bias.data();
+  centroids.spread = planted.mean_spread.data();
+  centroids.base = planted.mean_base.data();
+  centroids.reach = planted.mean_reach.data();
+  if (source.coin()) planted.rounded.emplace(planted.layout);
+}
+
+}  // namespace
+
+Exact<float> draw_floats(Source& source, int64_t count) {
+  Exact<float> values(count);
+  for (float& value : values) value = source.value();
+  return values;
+}
+
+Shape draw_shape(Source& source) {
+  const std::initializer_list<int64_t> sizes = {1,  2,  3,  4,  5,  15, 16, 17, 31, 32,
+                                                33, 47, 48, 49, 63, 64, 65, 80, 100, 129};
+  Shape shape{};
+  if (source.is_fuzzer()) {
+    shape.items = source.one_of({1, 2, 33, 64, 100});
+    shape.dim = source.one_of({1, 3, 16, 17, 65});
+    shape.repetitions = source.between(1, 3);
+    shape.buckets = source.one_of({1, 2, 5, 16, 33, 65});
+    shape.width = source.one_of({1, 3, 16, 17, 33});
+    shape.pieces = source.one_of({0, 2, 4, 12});
+    shape.size = source.between(1, 2);
+  } else {
     shape.items = source.one_of({1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 300});
     shape.dim = source.one_of(sizes);
     shape.repetitions = source.between(1, 4);
@@ -341,6 +342,8 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   if (shape.pieces && plan.by_score == 0 && plan.min_votes <= 1)
     plan.picked = source.one_of({0, 1, 20, kMostCandidates});
   plan.fill = source.below(4) != 0;
+  if (shape.metric == kDot && source.coin())
+    plan.length = static_cast<double>(source.between(1, 8)) / 2;
   return plan;
 }
 

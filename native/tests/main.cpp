@@ -27,6 +27,7 @@ int main() {
       {"simd", test_simd},
       {"dense", test_dense},
       {"select", test_select},
+      {"soften", test_soften},
       {"search", test_search},
       {"many queries", test_many_queries},
       {"many items", test_many_items},

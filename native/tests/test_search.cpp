@@ -1,4 +1,7 @@
 // Whole searches on random layouts, with every back-end.
+#include <algorithm>
+#include <cmath>
+
 #include "answers.h"
 #include "check.h"
 #include "exposed.h"
@@ -6,6 +9,51 @@
 #include "tests.h"
 
 namespace irli {
+
+// Logits are divided by 1 + a distance that counts from 0 to a limit.
+void test_soften() {
+  for (const Exposed* backend : exposed_backends()) {
+    about = std::string("soften, ") + backend->name;
+    Source source(13);
+    for (int64_t i = 0; i < 400; ++i) {
+      source.mood = i % 2 ? kSmooth : kWhole;
+      VectorLayout layout{};
+      layout.dim = source.between(1, 70);
+      layout.buckets = source.between(1, 70);
+      const int64_t r = source.between(0, 1);
+      const Exact<float> centres = draw_floats(source, 2 * layout.dim);
+      Exact<float> soften = draw_floats(source, 2 * 3);
+      for (float& value : soften) value = std::fabs(value);
+      layout.centre = centres.data();
+      layout.soften = soften.data();
+      const Exact<float> query = draw_floats(source, layout.dim);
+      const Exact<float> logits = draw_floats(source, layout.buckets);
+      Exact<float> got(layout.buckets), expected(layout.buckets);
+      std::copy(logits.begin(), logits.end(), got.begin());
+      std::copy(logits.begin(), logits.end(), expected.begin());
+      backend->soften_logits(layout, r, query.data(), got.data());
+      exposed_backends().back()->soften_logits(layout, r, query.data(), expected.data());
+      if (backend != exposed_backends().front())
+        CHECK(same(got.data(), expected.data(), layout.buckets));
+      double square = 0;
+      for (int64_t j = 0; j < layout.dim; ++j) {
+        const double gap = static_cast<double>(query[j]) -
+                           static_cast<double>(centres[r * layout.dim + j]);
+        square += gap * gap;
+      }
+      const double from_centre = static_cast<double>(soften[3 * r]) * square;
+      const double inwards = static_cast<double>(soften[3 * r + 1]) *
+                             static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+      const double most = static_cast<double>(soften[3 * r + 2]);
+      const double factor = 1 / (1 + std::clamp(from_centre - inwards, 0.0, most));
+      const double size = 1 + from_centre + std::fabs(inwards);
+      for (int64_t b = 0; b < layout.buckets; ++b) {
+        const double logit = static_cast<double>(logits[b]);
+        CHECK(near(got[b], factor * logit, size * std::fabs(logit)));
+      }
+    }
+  }
+}
 
 void test_search() {
   for (uint64_t seed = 0; seed < 600; ++seed) {

@@ -6,6 +6,7 @@ namespace irli {
 void test_simd();
 void test_dense();
 void test_select();
+void test_soften();
 void test_search();
 void test_many_queries();
 void test_many_items();
