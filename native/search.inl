@@ -585,11 +585,12 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     int64_t probed = probe(layout, plan, row, level, scratch);
     counts.level = level;
     const bool unsure = is_unsure(layout, plan, counts);
-    if (unsure && is_worth_all(layout, plan, filter, level))
-      return list_all(layout, filter, scratch);
+    const bool all_compared = unsure && is_worth_all(layout, plan, filter, level);
     // Where codes choose only for strange queries, they may lose what the others find. So the query
     // is first answered like the others: see `is_strange`.
-    counts.strange = unsure && choose_by(plan, true).by_codes == choose_by(plan, false).by_codes;
+    const bool alike = choose_by(plan, true).by_codes == choose_by(plan, false).by_codes;
+    counts.strange = all_compared || (unsure && alike);
+    if (all_compared) return list_all(layout, filter, scratch);
     int64_t more = centroids_at(layout, plan, level) + missing;
     if (counts.strange) more += count_more(plan, filter, probed, 0);
     if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);

@@ -60,7 +60,7 @@ def test_filters(ids: Ids) -> None:
     ("filter", "message"),
     [
         ([1.5], "Got dtype float64"),
-        (["a"], "'filter' parameter must be a 1-D integer array"),
+        (["a"], "'filter' parameter must hold integer ids"),
         ([[1, 2]], r"shape \(1, 2\)"),
         (Deny([1.5]), "Got dtype float64"),
         ([True, False], r"must, as a boolean array, have shape \(3,\).*Got shape \(2,\)"),

@@ -395,10 +395,13 @@ def test_codes_choose_the_candidates_of_a_strange_query(guard: Any) -> None:
 
 
 def test_a_query_of_which_routers_are_unsure_is_scanned_once() -> None:
-    """By codes at once, though the others are compared with all that is found."""
-    p = plan(k=3, threshold=threshold_for(2), wide=5, unsure=0.4, picked=20)
-    told = ask(p, at=404.5, layout=line(codes=True))
+    """By codes at once, if codes choose for the others, too. Else they are compared first."""
+    p = {"k": 3, "threshold": threshold_for(2), "wide": 5, "unsure": 0.4, "picked": 20}
+    told = ask(plan(**p, candidates=10, score=CODES), at=404.5, layout=line(codes=True))
     assert (told.read, told.chosen) == (5 * EACH, 20)
+    told = ask(plan(**p), at=404.5, layout=line(codes=True))
+    assert told.read == 5 * EACH
+    assert told.chosen > 2 * EACH + 20
 
 
 @pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])

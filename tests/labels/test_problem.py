@@ -77,8 +77,8 @@ def test_copies_of_a_few_rows_serve_for_both() -> None:
 
 def test_families_with_labels_of_their_own_serve_for_both() -> None:
     """Of a held-out label, the routers would learn nothing."""
-    places, family = families(20, 20, spread=0.0)
-    own = sp.csr_array(np.eye(20, dtype=np.float32)[family])
+    places, family = families(80, 20, spread=0.0)
+    own = sp.csr_array(np.eye(80, dtype=np.float32)[family])
     parts = make_label_problem(places, own, small_labels()).split
     np.testing.assert_array_equal(parts.held, parts.train)
     shared = sp.csr_array(np.eye(4, dtype=np.float32)[family % 4])
