@@ -15,8 +15,8 @@ namespace {
 
 LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score, double by_margin,
                     double by_score, double threshold, int64_t min_votes, int64_t near,
-                    double by_votes, bool own, bool complete) {
-  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 || near < 0 ||
+                    double by_votes, bool own, int64_t complete) {
+  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 || near < 0 || complete < 0 ||
       score > static_cast<int64_t>(LabelScore::kVotes))
     throw std::invalid_argument("The parameters of a LabelPlan are out of range.");
   return {k,        probes,    candidates, static_cast<LabelScore>(score), by_margin, by_score,
@@ -231,7 +231,7 @@ void bind_predict(nb::module_& m) {
           "__init__",
           [](LabelPlan* plan, int64_t k, int64_t probes, int64_t candidates, int64_t score,
              double by_margin, double by_score, double threshold, int64_t min_votes, int64_t near,
-             double by_votes, bool own, bool complete) {
+             double by_votes, bool own, int64_t complete) {
             new (plan) LabelPlan(make_plan(k, probes, candidates, score, by_margin, by_score,
                                            threshold, min_votes, near, by_votes, own,
                                            complete));
@@ -239,7 +239,7 @@ void bind_predict(nb::module_& m) {
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("candidates"), nb::arg("score"),
           nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"),
           nb::arg("min_votes") = 1, nb::arg("near") = 0, nb::arg("by_votes") = 0.0,
-          nb::arg("own") = false, nb::arg("complete") = false)
+          nb::arg("own") = false, nb::arg("complete") = 0)
       .def_ro("k", &LabelPlan::k)
       .def_ro("probes", &LabelPlan::probes)
       .def_ro("candidates", &LabelPlan::candidates)

@@ -272,7 +272,7 @@ struct LabelPlan {
   int64_t near = 0;       // known rows that vote for their labels, or 0 for none
   double by_votes = 0;    // the weight of their votes
   bool own = false;       // whether the ranker proposes labels of its own
-  bool complete = false;  // whether the routers score what the other sources propose, too
+  int64_t complete = 0;   // so many of the first labels are scored by routers, whoever proposes them
 };
 
 // Candidates of rows, and what each source knows of them: (n, width).

@@ -292,12 +292,14 @@ inline float find_gain(const LabelLayout& layout, const LabelPlan& plan, int64_t
   }
 }
 
-// Let the routers score all candidates of a row by the buckets that hold them, probed or not. Of two
-// buckets of one repetition that hold a label, the better one counts.
+// Let the routers score the candidates of a row by the buckets that hold them, probed or not, but for
+// labels that they have not learned. Of two buckets of one repetition that hold a label, the better
+// one counts.
 inline void complete_scores(const LabelLayout& layout, const LabelPlan& plan, int64_t row,
                             int64_t found, LabelScratch& scratch) {
   for (int64_t t = 0; t < found; ++t) {
     const int32_t label = scratch.touched[t];
+    if (label >= plan.complete) continue;
     const Home* home = layout.homes + layout.home_starts[label];
     const Home* end = layout.homes + layout.home_starts[label + 1];
     float sum = 0;
@@ -380,7 +382,7 @@ inline int64_t collect(const LabelLayout& layout, const LabelPlan& plan, const S
                                    [&](int32_t label) { return scratch.near_votes[label]; }),
                     lowest, found, scratch);
   }
-  if (plan.complete) complete_scores(layout, plan, i, found, scratch);
+  if (plan.complete > 0) complete_scores(layout, plan, i, found, scratch);
   return found;
 }
 

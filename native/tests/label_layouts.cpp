@@ -34,7 +34,7 @@ LabelPlan draw_plan(Source& source, const LabelShape& shape) {
   plan.threshold = -0.25;
   plan.min_votes = source.one_of({1, 1, 2, 3, 1000});
   plan.own = source.coin();
-  plan.complete = source.coin();
+  plan.complete = source.one_of({0, 3, shape.labels, INT32_MAX});
   plan.near = shape.features && shape.known ? source.one_of({0, 1, 3, 100}) : 0;
   plan.by_votes = 0.75;
   return plan;

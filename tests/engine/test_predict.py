@@ -19,7 +19,7 @@ from irli._native import LabelPlan, LabelPredictor
 from irli.engine.int8 import unround_rows, untile
 from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.labels.assemble import add_near_rows, add_ranker, assemble_labels, read_ranker
-from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.calibration import EVERY, INDEX_ALONE, Calibration
 from irli.labels.near_rows import NearRows
 from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor
@@ -389,7 +389,7 @@ def test_routers_score_what_others_propose(
     parameters = LabelParameters(probes, candidates, score=score, near=20)
     found, own = (
         Predictor(layout).list_candidates(x, x, parameters, BLENDED._replace(complete=complete))
-        for complete in (True, False)
+        for complete in (EVERY, 0)
     )
     np.testing.assert_array_equal(found.labels, own.labels)
     logits = logits_of(random_label_layout(seed=seed), x).astype(np.float64)

@@ -13,6 +13,7 @@ from irli.labels.blend import Scored, choose_weights
 from irli.labels.curve import STRAIGHT, Curve, bend, fit_curve
 from irli.labels.objective import Objective
 
+EVERY = 2**31 - 1  # labels: none has a larger number
 _LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
 _SMALL = 1e-3  # a penalty on the squares of slope and threshold, so that they stay finite
 
@@ -56,7 +57,7 @@ class Calibration(NamedTuple):
     threshold: float
     by_votes: float = 0.0
     own: bool = False  # whether the ranker may be asked about all labels, and proposes some
-    complete: bool = False  # whether the routers score all candidates; in early folders, their own
+    complete: int = 0  # the routers score so many of the first labels, whoever proposes them
     curve: Curve = STRAIGHT
 
     def blend(self, found: Candidates) -> NDArray[np.float64]:
@@ -87,7 +88,7 @@ class Calibration(NamedTuple):
 
 INDEX_ALONE = Calibration(by_margin=0.0, by_score=1.0, threshold=0.0)
 # All sources propose and score labels. With it, candidates are listed for `fit_calibration`.
-ASKED = Calibration(1.0, 1.0, 0.0, 1.0, own=True, complete=True)
+ASKED = Calibration(1.0, 1.0, 0.0, 1.0, own=True, complete=EVERY)
 
 
 def fit_calibration(found: Candidates, truth: Sparse, goal: Objective) -> Calibration:
@@ -125,7 +126,7 @@ def calibrate_scores(
     if not correct.any():
         return INDEX_ALONE
     alone = _scale_order(np.array([0.0, 1.0, 0.0]), features, there, correct)
-    return alone._replace(own=False, complete=False).fit_curve(given, truth)
+    return alone._replace(own=False, complete=0).fit_curve(given, truth)
 
 
 def _scale_order(
@@ -137,7 +138,7 @@ def _scale_order(
     """Return the calibration that orders by these weights (3,)."""
     slope, threshold = _fit_scale((features @ order)[there], correct[there])
     by_margin, by_score, by_votes = map(float, order * slope)
-    return Calibration(by_margin, by_score, threshold, by_votes, by_margin > 0, complete=True)
+    return Calibration(by_margin, by_score, threshold, by_votes, by_margin > 0, EVERY)
 
 
 def _stack_features(found: Candidates) -> NDArray[np.float64]:

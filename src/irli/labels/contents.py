@@ -16,7 +16,7 @@ from irli.base.folder import LABELS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import tile
 from irli.engine.label_layout import LabelLayout, check_label_layout
-from irli.labels.calibration import INDEX_ALONE, Calibration
+from irli.labels.calibration import EVERY, INDEX_ALONE, Calibration
 from irli.labels.curve import Curve
 from irli.labels.features import count_features
 from irli.labels.near_rows import NO_ROWS
@@ -184,7 +184,7 @@ def check_calibration(one: Calibration) -> None:
     check_float("by_score", one.by_score)
     check_float("threshold", one.threshold)
     check_bool("own", one.own)
-    check_bool("complete", one.complete)
+    check_int("complete", one.complete, at_least=0, at_most=EVERY)
     _check_curve(one.curve)
 
 

@@ -76,10 +76,11 @@ def remove(contents: LabelContents, labels: NDArray[np.int64]) -> LabelContents:
     names = contents.names
     if names is not None:
         names = Names.of([names[label] for label in kept.tolist()], names.titles)
-    layout = take_labels(contents.model.layout, kept)
+    layout, calibration = take_labels(contents.model.layout, kept), contents.model.calibration
+    calibration = calibration._replace(complete=int(is_kept[: calibration.complete].sum()))
     return dataclasses.replace(
         contents,
-        model=contents.model._replace(layout=layout),
+        model=contents.model._replace(layout=layout, calibration=calibration),
         counts=contents.counts[kept],
         names=names,
     )

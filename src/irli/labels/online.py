@@ -106,7 +106,13 @@ def learn_rows(
         left_out = find_left_out(near, layout.starts)
         near = near.extend(ranked[labelled], labels[labelled], left_out)
         grown = add_near_rows(grown, near)
-    return dataclasses.replace(old, rows=rows, counts=counts, model=model._replace(layout=grown))
+    model = model._replace(layout=grown, calibration=_limit_routers(model.calibration, known))
+    return dataclasses.replace(old, rows=rows, counts=counts, model=model)
+
+
+def _limit_routers(calibration: Calibration, known: int) -> Calibration:
+    """Return the calibration for an index with new labels: the routers have not learned these."""
+    return calibration._replace(complete=min(calibration.complete, known))
 
 
 # --- how much the sources count ------------------------------------------------------------------
@@ -121,14 +127,14 @@ def recalibrate(
     half of the new rows is predicted by an index that has learned from the other half.
     """
     model, (n, count) = old.model, given.labels.shape
-    if n < _LEAST_ROWS or not model.calibration.is_blended:
-        return _COSTS[0], model.calibration
+    before = _limit_routers(model.calibration, len(old.counts))
+    if n < _LEAST_ROWS or not before.is_blended:
+        return _COSTS[0], before
     halves = np.array_split(np.random.default_rng([seed, 0xB3]).permutation(n), 2)
-    asked = model.calibration._replace(
+    asked = before._replace(
         by_margin=float(len(model.layout.starts) > 1),
         by_score=1.0,
         by_votes=float(len(model.layout.near_scale) > 0),
-        own=model.calibration.own,
     )
 
     def list_candidates(cost: float) -> Candidates:
@@ -152,15 +158,15 @@ def recalibrate(
     counts = np.bincount(truth.indices, minlength=count)
     counts[: len(old.counts)] += old.counts
     goal = Objective.of_counts(old.wishes.objective, counts, old.rows + n)
-    best, chosen, quality = model.calibration, _COSTS[0], -np.inf
+    best, chosen, quality = before, _COSTS[0], -np.inf
     for cost in _COSTS if len(model.layout.starts) > 1 else _COSTS[:1]:
         candidates = list_candidates(cost)
         fitted = fit_calibration(candidates, truth, goal)._replace(complete=asked.complete)
-        for tried in (model.calibration, fitted):
+        for tried in (before, fitted):
             reached = goal.measure(rank_candidates(candidates, tried), truth)
             log.info("cost %g, calibration %s: quality %.4f", cost, tried, reached)
             if reached > quality + _TIE:
-                kept = tried is model.calibration
+                kept = tried is before
                 best = tried if kept else tried.fit_curve(candidates, truth)
                 chosen, quality = cost, reached
     return chosen, best
