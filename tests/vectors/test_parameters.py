@@ -281,3 +281,10 @@ def test_values_of_a_folder_are_checked(change: dict[str, Any]) -> None:
     SearchParameters.from_json(BOTH.to_json())
     with pytest.raises((InvalidParameter, KeyError, TypeError, ValueError)):
         SearchParameters.from_json(BOTH.to_json() | change)
+
+
+@pytest.mark.parametrize("length", [-1.0, 1e30, float("inf"), float("nan")])
+def test_forged_lengths_are_refused(length: float) -> None:
+    """Kernels would refuse them, too, but in the middle of a search."""
+    with pytest.raises(InvalidParameter, match="length"):
+        SearchParameters.from_json({**dataclasses.asdict(SearchParameters()), "length": length})

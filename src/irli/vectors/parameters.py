@@ -15,6 +15,7 @@ from irli.errors import InvalidParameter
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 RANKS = ("distance", "score", "blend")
 # The parameters that `tune` alone sets.
+_LONGEST = 1e29  # length at which queries may be routed: kernels take its square
 TUNED = ("points", "centroids", "far", "by_score", "scale", "length")
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
@@ -241,7 +242,9 @@ class SearchParameters:
             far=None if far is None else float(far),
             by_score=check_float("by_score", values.get("by_score", 1.0), at_least=0.0),
             scale=check_float("scale", values.get("scale", 1.0), at_least=0.0),
-            length=None if length is None else check_float("length", length, at_least=0.0),
+            length=None
+            if length is None
+            else check_float("length", length, at_least=0.0, at_most=_LONGEST),
         )
 
     def at(self, k: int) -> SearchParameters:
