@@ -318,6 +318,23 @@ inline int64_t probe_nearest(const VectorLayout& layout, const SearchPlan& plan,
   return probed;
 }
 
+// Keep the `wanted` likeliest of the probed buckets, in their order. Return how many are probed now.
+// A router without an idea gives most buckets a little probability, and a threshold lists them all.
+inline int64_t keep_likeliest(const SearchPlan& plan, int64_t probed, int64_t wanted,
+                              Scratch& scratch) {
+  if (probed <= wanted || plan.score == kCodes) return smaller_of(probed, wanted);  // best first
+  const auto key_of = [&](int64_t c) { return make_key(scratch.values[c], static_cast<uint32_t>(c)); };
+  for (int64_t c = 0; c < probed; ++c) scratch.bucket_keys[c] = key_of(c);
+  const uint64_t cut = kth_largest(scratch.bucket_keys, probed, wanted);
+  int64_t kept = 0;
+  for (int64_t c = 0; c < probed; ++c) {
+    if (key_of(c) < cut) continue;
+    scratch.probed[kept] = scratch.probed[c];
+    scratch.values[kept++] = scratch.values[c];
+  }
+  return kept;
+}
+
 // Where the numbers of a probed bucket, r B + bucket, are in an array of shape (R, B + 1).
 inline int64_t place_of(const VectorLayout& layout, int64_t probed) {
   return layout.repetitions == 1 ? probed : probed + probed / layout.buckets;
@@ -591,6 +608,8 @@ inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
     const bool alike = choose_by(plan, true).by_codes == choose_by(plan, false).by_codes;
     counts.strange = all_compared || (unsure && alike);
     if (all_compared) return list_all(layout, filter, scratch);
+    if (counts.strange && !filter && plan.wide > 0)
+      probed = keep_likeliest(plan, probed, plan.wide, scratch);
     int64_t more = centroids_at(layout, plan, level) + missing;
     if (counts.strange) more += count_more(plan, filter, probed, 0);
     if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);

@@ -293,7 +293,8 @@ double find_threshold(const SearchPlan& plan, double level) {
 }
 
 // Probed are the buckets from the threshold on, the best one, and in the first repetition those with
-// the nearest centroids. A scan under a filter ends only if it saw enough.
+// the nearest centroids. If the routers are unsure, they are at most `wide` in all. A scan under a
+// filter ends only if it saw enough.
 void check_scan(const Question& question, const Scratch& scratch, const Tally& tally) {
   const VectorLayout& layout = question.planted.layout;
   const SearchPlan& plan = question.plan;
@@ -304,6 +305,9 @@ void check_scan(const Question& question, const Scratch& scratch, const Tally& t
   const bool widened = question.filter && plan.levels;
   if (widened) CHECK(counts.level >= plan.start);
   if (!question.filter && layout.centroids.present) CHECK(counts.level == 0);
+  const bool capped = counts.strange && !question.filter && plan.wide > 0;
+  const auto probed_in_all = static_cast<int64_t>(tally.probed.size());
+  if (capped && !plan.fill && plan.levels == 0) CHECK(probed_in_all <= plan.wide);
   if (plan.probes == 0) {
     const double cut = find_threshold(plan, counts.level), slack = 1e-4;
     for (int64_t r = 0; r < layout.repetitions; ++r) {
@@ -312,7 +316,7 @@ void check_scan(const Question& question, const Scratch& scratch, const Tally& t
       for (int64_t b = 0; b < B; ++b) {
         const double logit = static_cast<double>(logits[b]);
         const bool probed = tally.probed.count(static_cast<int32_t>(r * B + b));
-        if (logit >= cut + slack) CHECK(probed);
+        if (logit >= cut + slack) CHECK(probed || (capped && probed_in_all >= plan.wide));
         if (probed && (r > 0 || !layout.centroids.present))
           CHECK(logit >= cut - slack || logit == best);
       }
