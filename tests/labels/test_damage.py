@@ -183,6 +183,8 @@ def test_every_array_must_be_there(name: str) -> None:
         {"calibration": {"by_margin": 0.0, "by_score": 1.0, "threshold": 0.0, "own": "yes"}},
         {"alone": {"by_margin": 0.0, "by_score": "much", "threshold": 0.0}},
         {"alone": {"by_margin": 0.0}},
+        {"alone": PLAIN | {"by_margin": 0.5}},
+        {"alone": PLAIN | {"by_votes": 0.5}},
         *({"alone": {**PLAIN, "curve": curve}} for curve in BAD_CURVES),
         {"defaults": {"near": -1}},
         {"defaults": {"near": 0.5}},
@@ -198,6 +200,7 @@ def test_every_array_must_be_there(name: str) -> None:
         {"recipe": {"features": 2}},
         {"recipe": {"affinity": "both"}},
         {"text": {"ngrams": 0, "min_df": 1, "max_df": 1.0}},
+        {"text": {"ngrams": 2**62, "min_df": 1, "max_df": 1.0}},
     ],
 )
 def test_values_out_of_range_are_refused(changes: dict[str, Any]) -> None:

@@ -199,7 +199,7 @@ def test_routers_choose_a_scaling_but_not_those_of_the_paper(
     monkeypatch.setattr(routing, "LEAST_ROWS", 100)
     X, Y = stretched()
     run = LearnOptions(threads=1)
-    chosen, trials = routing.choose_routing(X, Y, small_labels(epochs=2), run)
+    chosen, _, trials = routing.choose_routing(X, Y, small_labels(epochs=2), "balanced", run)
     assert chosen.name in SCALINGS
     index = LabelIndex(small_labels(epochs=2)).fit(X, Y, threads=1)
     shards = ShardedLabelIndex(small_labels(epochs=2), shards=2).fit(X, Y, threads=1)
@@ -210,5 +210,6 @@ def test_routers_choose_a_scaling_but_not_those_of_the_paper(
     tried: list[Any] = []
     monkeypatch.setattr(routing, "list_scalings", tried.append)
     paper = irli.recipe("paper-labels", buckets=4, hidden=8, repetitions=1, choices=2)
-    assert routing.choose_routing(X, Y, paper, run) == (GIVEN, [])
+    kept = routing.choose_routing(X, Y, paper, "balanced", run)
+    assert kept == (GIVEN, paper.resolve_for_labels(Y.shape[1]), [])
     assert not tried

@@ -63,6 +63,11 @@ def test_what_a_word_is(text: str, words: list[str]) -> None:
     assert Vectorizer().fit([text]).words == sorted(set(words))
 
 
+def test_sequences_are_no_longer_than_a_text() -> None:
+    assert cut_text("one two", 100, None) == cut_text("one two", 2, None)
+    assert cut_text("", 100, None) == []
+
+
 def test_ngrams_are_words_too() -> None:
     assert Vectorizer(ngrams=2).fit(["new york city"]).words == [
         "city",
@@ -235,7 +240,14 @@ def test_texts_that_are_none(texts: Any, message: str) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    [{"ngrams": 0}, {"min_df": 0}, {"min_df": 0.5}, {"max_df": 2}]
+    [
+        {"ngrams": 0},
+        {"ngrams": 101},
+        {"characters": (3, 101)},
+        {"min_df": 0},
+        {"min_df": 0.5},
+        {"max_df": 2},
+    ]
     + [{"characters": x} for x in (3, (3,), (0, 2), (3, 2), (1.0, 2), "35")],
 )
 def test_settings_out_of_range(setting: dict[str, Any]) -> None:

@@ -104,14 +104,15 @@ def learn(job: Job, shard: int, numbers: list[int]) -> None:
     runs = load_runs(job.device)  # fails early if torch or the device is missing here
     problem = Problem.load(job.problem(shard))
     options = LearnOptions(threads=job.threads, device=job.device)
-    runs.learn_group(problem, job.recipe_of(shard), numbers, _open_checkpoint(job, shard), options)
+    recipe = job.learned_recipe(shard)
+    runs.learn_group(problem, recipe, numbers, _open_checkpoint(job, shard), options)
 
 
 def finish(job: Job, shard: int) -> None:
     """Assemble the index of a shard, and save it."""
     source = job.learned_by(shard)
     if not _is_finished(job, shard):
-        repetitions = _open_checkpoint(job, source).load_all(job.recipe_of(source))
+        repetitions = _open_checkpoint(job, source).load_all(job.learned_recipe(source))
         write_folder(job.index(shard), job.assemble(shard, job.problem(source), repetitions))
         mark_complete(job.index(shard).parent, job.key(shard))
     if _are_finished(job, source):

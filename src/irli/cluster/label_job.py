@@ -37,7 +37,7 @@ from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition
 
 _WIDTH = 200  # labels of a row by which the routers' scores are compared
-_FORM = 3  # of what a step leaves behind; earlier ones are not reused
+_FORM = 4  # of what a step leaves behind; earlier ones are not reused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +73,17 @@ class LabelJob(Job):
     def recipe_of(self, shard: int) -> Recipe:
         return self.recipe.resolve_for_labels(self.label_count)
 
+    def learned_recipe(self, shard: int) -> Recipe:
+        hidden = LabelProblem.load(self.problem(self.learned_by(shard))).hidden
+        return dataclasses.replace(self.recipe_of(shard), hidden=hidden)
+
     def make_problem(self, shard: int) -> LabelProblem:
         rows, labels = self._read()
-        recipe, run = self.recipe_of(shard), LearnOptions(threads=self.threads, device=self.device)
+        run = LearnOptions(threads=self.threads, device=self.device)
         given = rows.shape[0] - self.titles
-        scaling, trials = choose_routing(rows[:given], labels[:given], recipe, run)
+        scaling, recipe, trials = choose_routing(
+            rows[:given], labels[:given], self.recipe, self.objective, run
+        )
         made = make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
         return made._replace(trials=trials)
 
@@ -86,31 +92,37 @@ class LabelJob(Job):
         counts, several = count_labels(labels), self.shards > 1
         dealt = deal_labels(counts, self.shards)
         own, layout = dealt[shard], assemble_labels(repetitions, counts)
-        made = LabelProblem.load(saved)
+        made, wishes = LabelProblem.load(saved), Wishes(None, self.objective)
+        if several:
+            made, wishes = self._wish(made, layout, rows, labels)
         contents = complete_labels(
             made._replace(split=serve_all(made.split, labels, dealt)),
             repetitions,
             take_labels(layout, own) if several else layout,
             rows,
             as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
-            self.recipe_of(shard),
-            self._wish(made, layout, rows, labels) if several else Wishes(None, self.objective),
+            self.learned_recipe(shard),
+            wishes,
             self.threads,
         )
         if contents.model.held is not None:
             write_held(self.held(shard), contents.model.held, contents.model.calibration)
         return pack_labels(contents)
 
-    def _wish(self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse) -> Wishes:
+    def _wish(
+        self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse
+    ) -> tuple[LabelProblem, Wishes]:
         """Return what several shards must have, so that their log-odds can be compared.
 
-        With a ranker they are better calibrated. The score is chosen by all labels.
+        With a ranker they are better calibrated. The score is chosen by all labels; the problem
+        keeps what was tried.
         """
         held = made.split.held
-        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self.recipe_of(0)))
+        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self.learned_recipe(0)))
         width = min(_WIDTH, self.label_count)
-        score = choose_score(Predictor(layout), routed, labels[held], width, self.threads)
-        return Wishes(True, self.objective, keep_held=True, score=score)
+        score, tried = choose_score(Predictor(layout), routed, labels[held], width, self.threads)
+        wishes = Wishes(True, self.objective, keep_held=True, score=score)
+        return made._replace(trials=[*made.trials, *tried]), wishes
 
     def held(self, shard: int) -> Path:
         """Return the file with the candidates of held-out rows, by which shards are compared."""

@@ -238,8 +238,12 @@ def _check_contents(contents: LabelContents) -> None:
         raise array_error("words", f"have {features} words", str(len(contents.vectorizer.words)))
     width = count_features(features, contents.recipe)
     check_array("project", layout.project, np.int8, None, width, None)
-    for one in (calibration, contents.model.alone):
+    alone = contents.model.alone
+    for one in (calibration, alone):
         check_calibration(one)
+    if alone.by_margin or alone.by_votes:
+        weights = f"by_margin={alone.by_margin}, by_votes={alone.by_votes}"
+        raise damage_error("field 'alone'", "weigh neither the ranker nor near rows", weights)
     if len(layout.starts) > 1 or calibration.by_margin > 0:  # there is a ranker
         check_array("starts", layout.starts, np.int64, features + 1)
     if len(layout.near_starts) > 1 or calibration.by_votes > 0:  # there are near rows

@@ -201,16 +201,16 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         labels = as_labels(Y, rows.shape[0], _count_names(names))
         named = None if names is None else Names.of([])
         named = extend_names(named, names, labels.shape[1], "fit")
-        recipe = as_recipe(self._given["recipe"]).resolve_for_labels(labels.shape[1])
+        given = as_recipe(self._given["recipe"])
         warn_of_one_label(labels)
 
-        routing = choose_routing(rows, labels, recipe, run)
+        scaling, recipe, trials = choose_routing(rows, labels, given, self._given["objective"], run)
         count = rows.shape[0]
         if titles is not None:
             rows, labels = append_titles(rows, labels, titles)
         made = make_label_problem(
-            rows, labels, recipe, scaling=routing.scaling, titles=rows.shape[0] - count
-        )._replace(trials=routing.trials)
+            rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
+        )._replace(trials=trials)
         repetitions = learn(made.problem, recipe, run)
         contents = complete_labels(
             made,

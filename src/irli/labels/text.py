@@ -23,6 +23,7 @@ T = TypeVar("T")
 _MANY = 1_000  # texts from which on words of a single text are left out
 _LARGE = 10_000  # texts from which on words of more than this share of the texts are left out
 _LARGE_SHARE = 0.3
+_LONGEST = 100  # words or characters of a sequence, at most
 _BLOCK = 1 << 13  # texts turned into rows at once
 
 
@@ -88,7 +89,7 @@ class Vectorizer(Estimator):
             min_df = check_int("min_df", min_df, at_least=1, owner="Vectorizer")
         if max_df is not None:
             max_df = check_float("max_df", max_df, at_least=0, at_most=1, owner="Vectorizer")
-        self.ngrams = check_int("ngrams", ngrams, at_least=1, owner="Vectorizer")
+        self.ngrams = check_int("ngrams", ngrams, at_least=1, at_most=_LONGEST, owner="Vectorizer")
         self.characters = None if characters is None else _check_lengths(characters)
         self.min_df, self.max_df = min_df, max_df
         self.words: list[str] = []
@@ -583,10 +584,11 @@ def _check_lengths(characters: Any) -> tuple[int, int]:
     """Return the least and the most characters of a sequence."""
     lengths = list(characters) if isinstance(characters, Sequence) else []
     whole = all(isinstance(x, int | np.integer) for x in lengths)
-    if len(lengths) != 2 or not whole or not 1 <= lengths[0] <= lengths[1]:
+    if len(lengths) != 2 or not whole or not 1 <= lengths[0] <= lengths[1] <= _LONGEST:
         raise InvalidParameter(
             "The 'characters' parameter of Vectorizer must be two whole numbers, the least and the "
-            f"most characters of a sequence. Got {characters!r} instead. Pass for example (3, 5)."
+            f"most characters of a sequence, from 1 to {_LONGEST}. Got {characters!r} instead. "
+            "Pass for example (3, 5)."
         )
     return int(lengths[0]), int(lengths[1])
 

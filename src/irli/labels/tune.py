@@ -3,14 +3,15 @@
 Three sources know something of a label: the routers, the ranker and near rows. Each proposes labels
 and scores those of the others; `irli.labels.calibration` blends the scores. What is chosen on
 held-out rows: the routers' score and probes, how the ranker's rows are scaled, its cost, which
-sources count, candidates, pruning. Rankers that are evaluated are trained without these rows, and
-near rows are others. The final ranker is then trained on all rows.
+sources count, candidates, pruning. The history shows what was tried. Rankers that are evaluated are
+trained without these rows, and near rows are others. The final ranker is then trained on all rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -167,13 +168,15 @@ def tune_labels(
     routed = as_sparse(hash_features(routing.apply(rows), recipe))
     predictor = Predictor(layout)
     held, truth = split.held, labels[split.held]
-    width = min(_SHORTLIST + _MORE_PER_LABEL * labels.nnz // labels.shape[0], labels.shape[1])
+    width = _count_shortlist(labels)
     by_votes = recipe.search == "votes" and not want_ranker
+    score, trials = wishes.score, Trials()
     if by_votes:
         parameters = _choose_probes_by_votes(predictor, routed[held], truth, width, threads)
     else:
-        score = wishes.score or choose_score(predictor, routed[held], truth, width, threads)
-        parameters = _choose_probes(predictor, routed[held], truth, width, score, threads)
+        if score is None:
+            score, trials = choose_score(predictor, routed[held], truth, width, threads)
+        parameters = _choose_probes(predictor, routed[held], truth, width, score, threads, trials)
     scores, found = predictor.predict(
         routed[held], routed[held], width, parameters, threads=threads
     )
@@ -186,6 +189,7 @@ def tune_labels(
         alone,
         LabelTuneResult(parameters, False, precision, precision, len(held)),
         routing,
+        trials=trials,
     )
     if want_ranker is False or by_votes:
         return index_alone
@@ -196,14 +200,51 @@ def tune_labels(
     trial = bench.choose_trial()
     choice = bench.choose_ranking(trial)
     quality = goal.measure(found, truth)
-    bench.note("sources", "index alone", quality)
+    bench.trials.note("sources", "index alone", quality)
+    index_alone = index_alone._replace(trials=[*trials, *bench.trials])
     log.info("held-out quality: index alone %.4f, blended %.4f", quality, choice.quality)
     if want_ranker is None and choice.quality < quality + _TIE:
-        return index_alone._replace(trials=bench.trials)
+        return index_alone
     model = bench.complete(trial, choice, index_alone)
     if not wishes.keep_held:
         return model
     return model._replace(held=Held(split.held, bench.list_candidates(trial, choice.way)))
+
+
+def measure_sources(
+    layout: LabelLayout,
+    rows: Rows,
+    labels: Sparse,
+    made: LabelProblem,
+    recipe: Recipe,
+    objective: str,
+    threads: int,
+) -> float:
+    """Return the quality on held-out rows with a ranker and near rows, where nothing is chosen."""
+    routed = as_sparse(hash_features(made.scaling.apply(rows), recipe))
+    goal = Objective.of(objective, labels[made.split.train])
+    parameters = LabelParameters(_choose_usual(_list_probes(layout)), _count_shortlist(labels))
+    bench = _Bench(
+        layout, routed, rows, labels, made.split, goal, parameters, recipe.seed, threads, False
+    )
+    return bench.measure(made.scaling)
+
+
+class Trials(list[dict[str, Any]]):
+    """What was tried for a choice, and its quality on held-out rows. It goes into the history.
+
+    Examples
+    --------
+    >>> trials = Trials()
+    >>> trials.note("cost", 0.25, 0.5)
+    >>> trials
+    [{'choice': 'cost', 'tried': 0.25, 'quality': 0.5}]
+    """
+
+    def note(self, choice: str, tried: Any, quality: float) -> None:
+        """Add something that was tried."""
+        log.info("%s %s: quality %.4f", choice, tried, quality)
+        self.append({"choice": choice, "tried": tried, "quality": quality})
 
 
 class _Trial(NamedTuple):
@@ -255,22 +296,18 @@ class _Bench:
         self.split, self.goal, self.parameters = split, goal, parameters
         self.seed, self.threads, self.progress = seed, threads, progress
         self.gathered = self.proposed = labels  # until `choose_trial` asks the routers
-        self.trials: list[dict[str, Any]] = []
+        self.trials = Trials()
 
-    def note(self, choice: str, tried: Any, quality: float) -> None:
-        """Keep what was tried for the history."""
-        log.info("%s %s: quality %.4f", choice, tried, quality)
-        self.trials.append({"choice": choice, "tried": tried, "quality": quality})
+    def measure(self, scaling: Scaling) -> float:
+        """Return the quality with a ranker and near rows, before anything is chosen."""
+        self._ask_routers()
+        return self._measure(self._try_scaling(scaling))
 
     # --- training --------------------------------------------------------------------------------
 
     def choose_trial(self) -> _Trial:
         """Choose how the ranker's rows are scaled, mine negatives, and choose its cost."""
-        proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
-        # Only of rows that the routers have seen. In new rows they put other labels first, much
-        # harder to tell from a row's own. If a few rows had such negatives and the others had not,
-        # labels would be punished by chance. The same holds for rankers: see `complete`.
-        self.proposed = keep_rows(proposed, self.split.train)
+        self._ask_routers()
         enough = self.labels.shape[0] >= LEAST_ROWS
         scalings = list_scalings(self.rows) if enough else [GIVEN]
         trials = [self._try_scaling(scaling) for scaling in scalings]
@@ -278,12 +315,22 @@ class _Bench:
         if len(trials) > 1:
             qualities = [self._measure(trial) for trial in trials]
             for trial, quality in zip(trials, qualities, strict=True):
-                self.note("scaling", trial.scaling.name, quality)
+                self.trials.note("scaling", trial.scaling.name, quality)
         # The first, rows as they are, if it is about as good.
         trial = trials[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
         self.gathered = trial.negatives
         negatives = mine_negatives(trial.ranker, trial.ranked, self.gathered, self.threads)
         return self._choose_cost(trial._replace(negatives=negatives))
+
+    def _ask_routers(self) -> None:
+        """Take the labels that they propose as negatives.
+
+        Only of rows that they have seen. In new rows they put other labels first, much harder to
+        tell from a row's own. If a few rows had such negatives and the others had not, labels would
+        be punished by chance. The same holds for rankers: see `complete`.
+        """
+        proposed = _propose(self.layout, self.routed, self.parameters, self.threads)
+        self.proposed = keep_rows(proposed, self.split.train)
 
     def _try_scaling(self, scaling: Scaling) -> _Trial:
         ranked, chosen = as_sparse(scaling.apply(self.rows)), self.split.train
@@ -302,13 +349,12 @@ class _Bench:
             ranker, whole = self._train(trial.ranked, trial.negatives, train, cost)
             tried = trial._replace(cost=cost, ranker=ranker, whole=whole)
             quality = self._measure(tried)
-            self.note("cost", _COSTS[place], quality)
+            self.trials.note("cost", _COSTS[place], quality)
             return quality, tried
 
         return _climb(measure, _COSTS.index(COST), len(_COSTS))
 
     def _measure(self, trial: _Trial) -> float:
-        """Return the quality with a ranker and near rows, before anything else is chosen."""
         way = _Way(self.parameters, trial.ranker, self._know(trial, self.split.train))
         return self._evaluate(trial, way).quality
 
@@ -372,7 +418,7 @@ class _Bench:
         for prune in _PRUNES:
             ranker = ranker.prune(prune, usual)
             evaluation = self._evaluate(trial, best.way._replace(ranker=ranker))
-            self.note("pruning", prune, evaluation.quality)
+            self.trials.note("pruning", prune, evaluation.quality)
             tried.append(evaluation._replace(prune=prune))
         most = max(evaluation.quality for evaluation in tried)
         return [one for one in tried if one.quality >= most * (1 - _LOSS)][-1]
@@ -403,7 +449,7 @@ class _Bench:
         """Return the first way that is about as good as the best."""
         found = [self._evaluate(trial, way) for way in ways]
         for evaluation in found:
-            self.note(choice, describe(evaluation.way), evaluation.quality)
+            self.trials.note(choice, describe(evaluation.way), evaluation.quality)
         qualities = np.array([evaluation.quality for evaluation in found])
         least = qualities.max() * (1 - _LOSS) if tie is None else qualities.max() - tie
         return found[int(np.argmax(qualities >= least))]
@@ -455,7 +501,6 @@ class _Bench:
             ranking=trial.scaling,
             cost=trial.cost,
             prune=choice.prune,
-            trials=self.trials,
         )
 
 
@@ -518,29 +563,36 @@ def _choose_probes_by_votes(
 
 def choose_score(
     predictor: Predictor, rows: Sparse, truth: Sparse, width: int, threads: int
-) -> str:
-    """Choose the routers' score with the best labels of held-out rows."""
-    tried = _list_probes(predictor.layout)
-    usual = tried[min(len(tried) - 1, _USUAL)]
+) -> tuple[str, Trials]:
+    """Choose the routers' score with the best labels of held-out rows. Return what was tried, too.
 
-    def quality(score: str) -> float:
-        parameters = LabelParameters(usual, width, score)
-        return _measure_routers(predictor, rows, truth, parameters, threads)
-
+    Quality is here the mean of precision and of the recall of the candidates.
+    """
+    probes, trials = _choose_usual(_list_probes(predictor.layout)), Trials()
+    for score in _SCORES:
+        parameters = LabelParameters(probes, width, score)
+        reached = _measure_routers(predictor, rows, truth, parameters, threads)
+        trials.note("score", score, reached)
     # Among equals the last one wins. Weighted votes come first: they separate labels the least.
-    return sorted(_SCORES, key=quality)[-1]
+    best: str = sorted(trials, key=itemgetter("quality"))[-1]["tried"]
+    return best, trials
 
 
 def _choose_probes(
-    predictor: Predictor, rows: Sparse, truth: Sparse, width: int, score: str, threads: int
+    predictor: Predictor,
+    rows: Sparse,
+    truth: Sparse,
+    width: int,
+    score: str,
+    threads: int,
+    trials: Trials,
 ) -> LabelParameters:
     """Choose the fewest probes that lose almost nothing."""
     ways = [LabelParameters(probes, width, score) for probes in _list_probes(predictor.layout)]
-    reached = _measure_routers(predictor, rows, truth, ways[-1], threads) - _TOLERANCE
-    for parameters in ways:
-        if _measure_routers(predictor, rows, truth, parameters, threads) >= reached:
-            break
-    return parameters
+    reached = [_measure_routers(predictor, rows, truth, way, threads) for way in ways]
+    for way, quality in zip(ways, reached, strict=True):
+        trials.note("probes of the index", way.probes, quality)
+    return ways[int(np.argmax(np.array(reached) >= reached[-1] - _TOLERANCE))]
 
 
 def _measure_routers(
@@ -550,6 +602,14 @@ def _measure_routers(
     width = parameters.candidates
     _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
     return (mean_precision(found, truth) + recall(found, truth, width)) / 2
+
+
+def _count_shortlist(labels: Sparse) -> int:
+    return min(_SHORTLIST + _MORE_PER_LABEL * labels.nnz // labels.shape[0], labels.shape[1])
+
+
+def _choose_usual(probes: list[int]) -> int:
+    return probes[min(len(probes) - 1, _USUAL)]
 
 
 def _list_probes(layout: LabelLayout) -> list[int]:

@@ -26,7 +26,7 @@ def cut_text(text: str, ngrams: int, characters: tuple[int, int] | None) -> list
     """
     words = split_words(text)
     features = list(words)
-    for n in range(2, ngrams + 1):
+    for n in range(2, min(ngrams, len(words)) + 1):
         features += map(" ".join, zip(*(words[start:] for start in range(n)), strict=False))
     if characters is not None:
         for word in words:
