@@ -41,7 +41,8 @@ class Recipe:
     linear : int
         The width of a warm router's linear part, at most.
     hidden : int
-        The width of the hidden layer (ReLU).
+        The width of the hidden layer (ReLU). With the recipe "labels", `fit` may choose half or
+        twice as many on held-out rows. A width that you set stays.
     features : int
         Sparse queries with more features than this are hashed down to this many. 0: never.
     standardize : bool
