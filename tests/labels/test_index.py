@@ -465,11 +465,13 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
         fit(small_labels(epochs=2), ranker=False)
     said = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(r"problem: 24 labels, \d+ training rows, \d+ held out", said[0])
-    rounds = said[1:-2]
-    assert [text.split(":")[0] for text in rounds] == [
+    assert [text.split(":")[0] for text in said[1:5]] == [
         f"repetition {number}, epoch {epoch}" for epoch in (1, 2) for number in (1, 2)
     ]
-    assert said[-2] == "assembled: 48 entries of 24 labels"
+    assert said[5] == "assembled: 48 entries of 24 labels"
+    tried = [text.split(":")[0] for text in said[6:-1]]
+    assert tried[0] == "score weighted-votes"
+    assert tried[-1] == "probes of the index 8"
     assert re.fullmatch(r"tuned: LabelParameters\(.*\), without ranker", said[-1])
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="irli"):
@@ -535,7 +537,8 @@ def test_history_ends_with_what_was_tried(made: Made) -> None:
     assert index.defaults.probes in values["probes"]
     assert f"near={index.defaults.near}" in values["sources"]
     assert values["sources"][-1] == "index alone"
-    assert not [entry for entry in made("own trunks").history if "choice" in entry]
+    alone = [entry["choice"] for entry in made("own trunks").history if "choice" in entry]
+    assert set(alone) == {"score", "probes of the index"}  # it has no ranker
 
 
 def test_heads_share_their_trunk(made: Made) -> None:
