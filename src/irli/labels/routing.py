@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irli.base.recipe import RECIPES, Recipe
 from irli.base.types import Rows, Sparse
@@ -22,12 +21,10 @@ from irli.labels.tune import Trials, measure_sources
 from irli.learning import learn
 from irli.learning.options import LearnOptions
 
-_ROWS = 5_000  # rows of a trial, at most
-_MEASURED = 2_000  # others by which widths are compared, at most
-_SHARE = 3  # one in so many rows is in the trial of a width, and as many others are measured
+_ROWS = 5_000  # rows that a small index learns from, at most
+_MEASURED, _SHARE = 2_000, 3  # other rows that it is measured on, at most; one in so many
 _BEST = 5  # labels that are measured
-_EPOCHS = 2  # epochs of a trial of a scaling, at most
-_WIDTH_EPOCHS = 8  # of a trial of a width
+_EPOCHS = 8  # of a small index, at most
 _TIE = 0.005  # precision within which rows stay as they are
 _WIDTHS = (0.5, 1.0, 2.0)  # times the usual width that are tried
 _CLEAR = 1.02  # times the usual width's quality that another must have: less is chance
@@ -73,72 +70,69 @@ def choose_routing(
     if not recipe.standardize or len(useful) < LEAST_ROWS:  # the paper takes rows as they are
         return Routing(GIVEN, resolved, [])
     mixed = np.random.default_rng([recipe.seed, 0x5C]).permutation(useful)
-    sample, trials = _Sample(rows, labels, objective, run), Trials()
-    scaling = _choose_scaling(sample, np.sort(mixed[:_ROWS]), resolved, trials)
+    held = min(_MEASURED, len(mixed) // _SHARE)
+    train = min(_ROWS, len(mixed) - held)
+    chosen, split = mixed[: train + held], Split(np.arange(train), train + np.arange(held))
+    sample = _Sample(rows[chosen], labels[chosen], split, objective, run)
+    small = dataclasses.replace(resolved, epochs=min(resolved.epochs, _EPOCHS))
+    trials = Trials()
+    scaling = _choose_scaling(sample, list_scalings(rows), small, trials)
     if recipe.hidden == RECIPES.get(recipe.name, recipe).hidden:
-        resolved = _choose_width(sample, mixed, scaling, resolved, trials)
+        width = _choose_width(sample, scaling, small, trials)
+        resolved = dataclasses.replace(resolved, hidden=width)
     return Routing(scaling, resolved, trials)
 
 
 class _Sample(NamedTuple):
-    """Rows to try something on, and how that is run."""
+    """Rows to learn small indexes from and to measure them on, and how that is run."""
 
     rows: Rows
     labels: Sparse
+    split: Split
     objective: str
     run: LearnOptions
 
-    def take(self, chosen: NDArray[np.int64]) -> _Sample:
-        """Return the chosen rows."""
-        return self._replace(rows=self.rows[chosen], labels=self.labels[chosen])
-
-    def learn(
-        self, scaling: Scaling, recipe: Recipe, split: Split | None = None
-    ) -> tuple[LabelProblem, LabelLayout]:
+    def learn(self, scaling: Scaling, recipe: Recipe) -> tuple[LabelProblem, LabelLayout]:
         """Learn a small index, without progress bars or checkpoints."""
-        made = make_label_problem(self.rows, self.labels, recipe, scaling=scaling, split=split)
+        made = make_label_problem(self.rows, self.labels, recipe, scaling=scaling, split=self.split)
         quiet = LearnOptions(threads=self.run.threads, device=self.run.device)
         counts = np.bincount(self.labels.indices, minlength=self.labels.shape[1])
         return made, assemble_labels(learn(made.problem, recipe, quiet), counts)
 
 
 def _choose_scaling(
-    sample: _Sample, chosen: NDArray[np.int64], recipe: Recipe, trials: Trials
+    sample: _Sample, scalings: list[Scaling], recipe: Recipe, trials: Trials
 ) -> Scaling:
     """Return the scaling with which one repetition is most precise."""
-    scalings = list_scalings(sample.rows)
     if len(scalings) == 1:
         return scalings[0]
-    small = dataclasses.replace(recipe, repetitions=1, epochs=min(recipe.epochs, _EPOCHS))
-    few, qualities = sample.take(chosen), []
+    one, held, qualities = dataclasses.replace(recipe, repetitions=1), sample.split.held, []
     for scaling in scalings:
-        made, layout = few.learn(scaling, small)
-        held = made.split.held
-        routed = as_sparse(hash_features(scaling.apply(few.rows[held]), recipe))
-        k = min(_BEST, few.labels.shape[1])
+        _, layout = sample.learn(scaling, one)
+        routed = as_sparse(hash_features(scaling.apply(sample.rows[held]), recipe))
+        k = min(_BEST, sample.labels.shape[1])
         found = Predictor(layout).predict(routed, routed, k, LabelParameters())[1]
-        qualities.append(mean_precision(found, few.labels[held]))
+        qualities.append(mean_precision(found, sample.labels[held]))
         trials.note("routing", scaling.name, qualities[-1])
     return scalings[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
 
 
-def _choose_width(
-    sample: _Sample, mixed: NDArray[np.int64], scaling: Scaling, recipe: Recipe, trials: Trials
-) -> Recipe:
-    """Return the recipe with the width of the best small index. Only a clear gain changes it."""
-    train, held = min(_ROWS, len(mixed) // _SHARE), min(_MEASURED, len(mixed) // _SHARE)
-    few = sample.take(mixed[: train + held])
-    split = Split(np.arange(train), np.arange(train, train + held))
-    epochs, qualities = min(recipe.epochs, _WIDTH_EPOCHS), {}
+def _choose_width(sample: _Sample, scaling: Scaling, recipe: Recipe, trials: Trials) -> int:
+    """Return the width of the best small index. Only a clear gain changes it."""
+    qualities = {}
     for times in _WIDTHS:
         width = max(1, int(times * recipe.hidden))
-        small = dataclasses.replace(recipe, hidden=width, epochs=epochs)
-        made, layout = few.learn(scaling, small, split)
-        quality = measure_sources(
-            layout, few.rows, few.labels, made, small, few.objective, few.run.thread_count
+        wide = dataclasses.replace(recipe, hidden=width)
+        made, layout = sample.learn(scaling, wide)
+        qualities[width] = measure_sources(
+            layout,
+            sample.rows,
+            sample.labels,
+            made,
+            wide,
+            sample.objective,
+            sample.run.thread_count,
         )
-        trials.note("hidden", width, quality)
-        qualities[width] = quality
+        trials.note("hidden", width, qualities[width])
     best = max(qualities, key=lambda width: qualities[width])
-    clear = qualities[best] > _CLEAR * qualities[recipe.hidden]
-    return dataclasses.replace(recipe, hidden=best) if clear else recipe
+    return best if qualities[best] > _CLEAR * qualities[recipe.hidden] else recipe.hidden
