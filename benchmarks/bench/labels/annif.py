@@ -68,7 +68,8 @@ def annif(options: Options) -> None:
     rows = [[backend, *_tabulate(found)] for backend, found in runs.items()]
     sizes = {"titles": options.titles, "test_titles": options.test_titles, "seeds": len(seeds)}
     versions = {each: installed[each] for each in ("annif", "omikuji")}
-    report_table(options.results / "labels" / "annif.json", HEAD, rows, **sizes, **versions)
+    path = options.results / "labels" / f"annif-{sizes['titles']}.json"
+    report_table(path, HEAD, rows, **sizes, **versions)
 
 
 def list_projects(seeds: range, changes: dict[str, Any]) -> dict[str, dict[str, Any]]:
