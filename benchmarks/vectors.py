@@ -5,6 +5,7 @@
     filters      recall and speed by filter, beside FAISS IVFFlat, exact search and hnswlib
     report       only the tables and plots of what `compare` has measured so far
     work         work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
+    floor        what looking out for strange queries costs the others
     threads      what a second thread gains
     latency      p50 and p99 of single queries on skewed data, beside FAISS IVFFlat
     concurrent   single queries from four threads at once
@@ -20,6 +21,7 @@ from __future__ import annotations
 from bench.commands import make_parser, run
 from bench.vectors.compare import ALL, compare, others, report
 from bench.vectors.filters import filters
+from bench.vectors.floor import floor
 from bench.vectors.serving import concurrent, latency, scale
 from bench.vectors.threads import threads
 from bench.vectors.work import work
@@ -30,6 +32,7 @@ BENCHMARKS = {
     "filters": filters,
     "report": report,
     "work": work,
+    "floor": floor,
     "threads": threads,
     "latency": latency,
     "concurrent": concurrent,

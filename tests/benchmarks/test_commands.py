@@ -33,6 +33,7 @@ COMMANDS = {
         "filters",
         "report",
         "work",
+        "floor",
         "threads",
         "latency",
         "concurrent",
@@ -166,6 +167,13 @@ def test_work(run: Runner) -> None:
     work = [cells for cells in rows if cells[0].startswith("wordnet test")]
     assert len(work) == 8
     assert all(float(cells[2]) > 0 for cells in work)
+
+
+def test_floor(run: Runner) -> None:
+    [_, cells] = read_rows(run("vectors", "floor"))
+    assert cells[0] == "wordnet"
+    assert all(0 < float(recall) <= 1 for recall in cells[1:3])
+    assert all(float(ratio) > 0 for ratio in cells[3:])
 
 
 def test_threads(run: Runner) -> None:
