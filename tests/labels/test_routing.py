@@ -12,7 +12,8 @@ import irli
 from irli import LabelIndex
 from irli.base.recipe import Recipe
 from irli.cluster import ShardedLabelIndex
-from irli.labels import routing
+from irli.labels import routing, tune
+from irli.labels.tune import Wishes
 from irli.learning.options import LearnOptions
 
 USUAL = irli.recipe("labels").hidden
@@ -55,7 +56,7 @@ def test_only_a_clear_gain_changes_the_width(
 
     monkeypatch.setattr(routing, "measure_sources", measure)
     run = LearnOptions(threads=1)
-    _, recipe, trials = routing.choose_routing(X, Y, of_usual_width(), "balanced", run)
+    _, recipe, trials = routing.choose_routing(X, Y, of_usual_width(), Wishes(), run)
     assert recipe.hidden == width
     assert list_tried(trials, "hidden") == planted
 
@@ -84,6 +85,13 @@ def test_one_machine_and_shards_learn_with_the_chosen_width(
     # What is learned later is as wide.
     again.refit(X, Y, epochs=1, threads=1)
     assert again.recipe.hidden == 2 * USUAL
+
+
+def test_without_a_ranker_the_index_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = labelled(300, 30)
+    monkeypatch.setattr(tune, "train_ranker", None)  # not to be called
+    index = LabelIndex(of_usual_width(), ranker=False).fit(X, Y, threads=1)
+    assert all(quality > 0 for quality in list_tried(index.history, "hidden").values())
 
 
 def test_the_history_shows_every_choice_on_held_out_rows() -> None:

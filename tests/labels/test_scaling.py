@@ -15,6 +15,7 @@ from irli import LabelIndex
 from irli.cluster import ShardedLabelIndex
 from irli.labels import routing, tune
 from irli.labels.scaling import GIVEN, SCALINGS, Scaling, list_scalings
+from irli.labels.tune import Wishes
 from irli.learning.options import LearnOptions
 
 
@@ -199,7 +200,7 @@ def test_routers_choose_a_scaling_but_not_those_of_the_paper(
     monkeypatch.setattr(routing, "LEAST_ROWS", 100)
     X, Y = stretched()
     run = LearnOptions(threads=1)
-    chosen, _, trials = routing.choose_routing(X, Y, small_labels(epochs=2), "balanced", run)
+    chosen, _, trials = routing.choose_routing(X, Y, small_labels(epochs=2), Wishes(), run)
     assert chosen.name in SCALINGS
     index = LabelIndex(small_labels(epochs=2)).fit(X, Y, threads=1)
     shards = ShardedLabelIndex(small_labels(epochs=2), shards=2).fit(X, Y, threads=1)
@@ -210,6 +211,6 @@ def test_routers_choose_a_scaling_but_not_those_of_the_paper(
     tried: list[Any] = []
     monkeypatch.setattr(routing, "list_scalings", tried.append)
     paper = irli.recipe("paper-labels", buckets=4, hidden=8, repetitions=1, choices=2)
-    kept = routing.choose_routing(X, Y, paper, "balanced", run)
+    kept = routing.choose_routing(X, Y, paper, Wishes(), run)
     assert kept == (GIVEN, paper.resolve_for_labels(Y.shape[1]), [])
     assert not tried

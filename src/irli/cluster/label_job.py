@@ -82,7 +82,7 @@ class LabelJob(Job):
         run = LearnOptions(threads=self.threads, device=self.device)
         given = rows.shape[0] - self.titles
         scaling, recipe, trials = choose_routing(
-            rows[:given], labels[:given], self.recipe, self.objective, run
+            rows[:given], labels[:given], self.recipe, Wishes(None, self.objective), run
         )
         made = make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
         return made._replace(trials=trials)

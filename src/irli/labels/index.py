@@ -204,7 +204,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         given = as_recipe(self._given["recipe"])
         warn_of_one_label(labels)
 
-        scaling, recipe, trials = choose_routing(rows, labels, given, self._given["objective"], run)
+        scaling, recipe, trials = choose_routing(rows, labels, given, self._wishes, run)
         count = rows.shape[0]
         if titles is not None:
             rows, labels = append_titles(rows, labels, titles)

@@ -17,7 +17,7 @@ from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
 from irli.labels.problem import LabelProblem, Split, make_label_problem
 from irli.labels.scaling import GIVEN, LEAST_ROWS, Scaling, list_scalings
-from irli.labels.tune import Trials, measure_sources
+from irli.labels.tune import Trials, Wishes, measure_sources
 from irli.learning import learn
 from irli.learning.options import LearnOptions
 
@@ -49,14 +49,14 @@ class Routing(NamedTuple):
 
 
 def choose_routing(
-    rows: Rows, labels: Sparse, recipe: Recipe, objective: str, run: LearnOptions
+    rows: Rows, labels: Sparse, recipe: Recipe, wishes: Wishes, run: LearnOptions
 ) -> Routing:
     """Choose the scaling of the routers' rows, then the width of their hidden layer.
 
     Small indexes are learned from a sample. A scaling is judged by one repetition, which says how
     well routers learn with it. A width is judged by the ranker and near rows together with the
-    routers: alone, wider routers are nearly always better, and together it often makes no
-    difference.
+    routers, unless there shall be no ranker: alone, wider routers are nearly always better, and
+    together it often makes no difference.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def choose_routing(
     held = min(_MEASURED, len(mixed) // _SHARE)
     train = min(_ROWS, len(mixed) - held)
     chosen, split = mixed[: train + held], Split(np.arange(train), train + np.arange(held))
-    sample = _Sample(rows[chosen], labels[chosen], split, objective, run)
+    sample = _Sample(rows[chosen], labels[chosen], split, wishes, run)
     small = dataclasses.replace(resolved, epochs=min(resolved.epochs, _EPOCHS))
     trials = Trials()
     scaling = _choose_scaling(sample, list_scalings(rows), small, trials)
@@ -89,7 +89,7 @@ class _Sample(NamedTuple):
     rows: Rows
     labels: Sparse
     split: Split
-    objective: str
+    wishes: Wishes
     run: LearnOptions
 
     def learn(self, scaling: Scaling, recipe: Recipe) -> tuple[LabelProblem, LabelLayout]:
@@ -130,7 +130,7 @@ def _choose_width(sample: _Sample, scaling: Scaling, recipe: Recipe, trials: Tri
             sample.labels,
             made,
             wide,
-            sample.objective,
+            sample.wishes,
             sample.run.thread_count,
         )
         trials.note("hidden", width, qualities[width])

@@ -217,13 +217,20 @@ def measure_sources(
     labels: Sparse,
     made: LabelProblem,
     recipe: Recipe,
-    objective: str,
+    wishes: Wishes,
     threads: int,
 ) -> float:
-    """Return the quality on held-out rows with a ranker and near rows, where nothing is chosen."""
+    """Return the quality on held-out rows, where nothing is chosen.
+
+    With a ranker and near rows, or of the index alone if there shall be no ranker.
+    """
     routed = as_sparse(hash_features(made.scaling.apply(rows), recipe))
-    goal = Objective.of(objective, labels[made.split.train])
+    goal, held = Objective.of(wishes.objective, labels[made.split.train]), made.split.held
     parameters = LabelParameters(_choose_usual(_list_probes(layout)), _count_shortlist(labels))
+    if wishes.ranker is False:
+        asked, k = routed[held], min(_BEST, labels.shape[1])
+        found = Predictor(layout).predict(asked, asked, k, parameters, threads=threads)[1]
+        return goal.measure(found, labels[held])
     bench = _Bench(
         layout, routed, rows, labels, made.split, goal, parameters, recipe.seed, threads, False
     )
