@@ -291,7 +291,7 @@ class Recipe:
             chosen = dataclasses.replace(self, start="one-per-item", **unchanged)
         if chosen.start == "one-per-item":
             chosen = dataclasses.replace(chosen, buckets=labels)
-        buckets = chosen.buckets or min(labels, int(5 * labels**0.5))
+        buckets = chosen.buckets or choose_label_buckets(labels)
         check_int("buckets", buckets, at_most=labels, owner=f"a recipe for {labels} labels")
         return dataclasses.replace(
             chosen,
@@ -487,6 +487,17 @@ def choose_training_points(items: int) -> int:
     [200000, 100000, 50000]
     """
     return max(_LEAST_POINTS, min(_MOST_POINTS, _DISTANCES // items))
+
+
+def choose_label_buckets(labels: int) -> int:
+    """Choose B for labels.
+
+    Examples
+    --------
+    >>> choose_label_buckets(15_031), choose_label_buckets(10)
+    (613, 10)
+    """
+    return min(labels, int(5 * labels**0.5))
 
 
 def choose_buckets(items: int) -> int:

@@ -74,8 +74,11 @@ class LabelJob(Job):
         return self.recipe.resolve_for_labels(self.label_count)
 
     def learned_recipe(self, shard: int) -> Recipe:
-        hidden = LabelProblem.load(self.problem(self.learned_by(shard))).hidden
-        return dataclasses.replace(self.recipe_of(shard), hidden=hidden)
+        return self._take_width(LabelProblem.load(self.problem(self.learned_by(shard))))
+
+    def _take_width(self, made: LabelProblem) -> Recipe:
+        """Return the recipe with the width that was chosen for the problem."""
+        return dataclasses.replace(self.recipe_of(0), hidden=made.hidden)
 
     def make_problem(self, shard: int) -> LabelProblem:
         rows, labels = self._read()
@@ -101,7 +104,7 @@ class LabelJob(Job):
             take_labels(layout, own) if several else layout,
             rows,
             as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
-            self.learned_recipe(shard),
+            self._take_width(made),
             wishes,
             self.threads,
         )
@@ -118,7 +121,7 @@ class LabelJob(Job):
         keeps what was tried.
         """
         held = made.split.held
-        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self.learned_recipe(0)))
+        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self._take_width(made)))
         width = min(_WIDTH, self.label_count)
         score, tried = choose_score(Predictor(layout), routed, labels[held], width, self.threads)
         wishes = Wishes(True, self.objective, keep_held=True, score=score)

@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from irli.base.recipe import RECIPES, Recipe
+from irli.base.recipe import RECIPES, Recipe, choose_label_buckets
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.assemble import assemble_labels
@@ -73,14 +74,36 @@ def choose_routing(
     held = min(_MEASURED, len(mixed) // _SHARE)
     train = min(_ROWS, len(mixed) - held)
     chosen, split = mixed[: train + held], Split(np.arange(train), train + np.arange(held))
-    sample = _Sample(rows[chosen], labels[chosen], split, wishes, run)
-    small = dataclasses.replace(resolved, epochs=min(resolved.epochs, _EPOCHS))
+    carried = _drop_labels(labels[chosen])
+    sample = _Sample(rows[chosen], carried, split, wishes, run)
+    small = _shrink(resolved, carried.shape[1])
     trials = Trials()
     scaling = _choose_scaling(sample, list_scalings(rows), small, trials)
     if recipe.hidden == RECIPES.get(recipe.name, recipe).hidden:
         width = _choose_width(sample, scaling, small, trials)
         resolved = dataclasses.replace(resolved, hidden=width)
     return Routing(scaling, resolved, trials)
+
+
+def _drop_labels(labels: Sparse) -> Sparse:
+    """Return the labels without those that no row carries: most of half a million."""
+    kept, columns = np.unique(labels.indices, return_inverse=True)
+    shape = (labels.shape[0], max(1, len(kept)))
+    return sp.csr_array((labels.data, columns.astype(np.int32), labels.indptr), shape=shape)
+
+
+def _shrink(recipe: Recipe, labels: int) -> Recipe:
+    """Return the recipe of a small index with so many labels: as full buckets, fewer epochs."""
+    buckets = labels
+    if recipe.start != "one-per-item":
+        buckets = max(1, min(recipe.buckets, choose_label_buckets(labels)))
+    return dataclasses.replace(
+        recipe,
+        buckets=buckets,
+        choices=min(recipe.choices, buckets),
+        buckets_per_item=min(recipe.buckets_per_item, buckets),
+        epochs=min(recipe.epochs, _EPOCHS),
+    )
 
 
 class _Sample(NamedTuple):
