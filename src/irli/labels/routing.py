@@ -23,6 +23,7 @@ from irli.learning import learn
 from irli.learning.options import LearnOptions
 
 _ROWS = 5_000  # rows that a small index learns from, at most
+_LABELS, _FEWEST = 100_000, 1_000  # labels of these rows in all, at most; but so many rows
 _MEASURED, _SHARE = 2_000, 3  # other rows that it is measured on, at most; one in so many
 _BEST = 5  # labels that are measured
 _EPOCHS = 8  # of a small index, at most
@@ -72,7 +73,8 @@ def choose_routing(
         return Routing(GIVEN, resolved, [])
     mixed = np.random.default_rng([recipe.seed, 0x5C]).permutation(useful)
     held = min(_MEASURED, len(mixed) // _SHARE)
-    train = min(_ROWS, len(mixed) - held)
+    in_rows = labels.nnz / len(useful)  # labels of a row
+    train = min(_ROWS, len(mixed) - held, max(_FEWEST, int(_LABELS / in_rows)))
     chosen, split = mixed[: train + held], Split(np.arange(train), train + np.arange(held))
     carried = _drop_labels(labels[chosen])
     sample = _Sample(rows[chosen], carried, split, wishes, run)
