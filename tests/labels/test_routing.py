@@ -61,6 +61,16 @@ def test_only_a_clear_gain_changes_the_width(
     assert list_tried(trials, "hidden") == planted
 
 
+def test_a_small_sample_never_makes_routers_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_ROWS", 100)
+    monkeypatch.setattr(routing, "measure_sources", lambda *given: 1 / given[4].hidden)
+    X, Y = labelled(300, 30)
+    run = LearnOptions(threads=1)
+    _, recipe, trials = routing.choose_routing(X, Y, of_usual_width(), Wishes(), run)
+    assert recipe.hidden == USUAL
+    assert list(list_tried(trials, "hidden")) == WIDTHS[1:]
+
+
 def test_a_width_of_the_user_is_kept() -> None:
     X, Y = labelled(300, 30)
     index = LabelIndex(small_labels(hidden=24, epochs=1)).fit(X, Y, threads=1)

@@ -28,7 +28,7 @@ _MEASURED, _SHARE = 2_000, 3  # other rows that it is measured on, at most; one 
 _BEST = 5  # labels that are measured
 _EPOCHS = 8  # of a small index, at most
 _TIE = 0.005  # precision within which rows stay as they are
-_WIDTHS = (0.5, 1.0, 2.0)  # times the usual width that are tried
+_WIDTHS = (0.5, 1.0, 2.0)  # times the usual width that are tried; less only on most of the rows
 _CLEAR = 1.02  # times the usual width's quality that another must have: less is chance
 
 
@@ -82,7 +82,9 @@ def choose_routing(
     trials = Trials()
     scaling = _choose_scaling(sample, list_scalings(rows), small, trials)
     if recipe.hidden == RECIPES.get(recipe.name, recipe).hidden:
-        width = _choose_width(sample, scaling, small, trials)
+        # Few rows do with narrow routers, which says nothing of many.
+        widths = [times for times in _WIDTHS if times >= 1 or 2 * train >= len(mixed)]
+        width = _choose_width(sample, widths, scaling, small, trials)
         resolved = dataclasses.replace(resolved, hidden=width)
     return Routing(scaling, resolved, trials)
 
@@ -142,10 +144,12 @@ def _choose_scaling(
     return scalings[int(np.argmax(np.array(qualities) >= max(qualities) - _TIE))]
 
 
-def _choose_width(sample: _Sample, scaling: Scaling, recipe: Recipe, trials: Trials) -> int:
+def _choose_width(
+    sample: _Sample, widths: list[float], scaling: Scaling, recipe: Recipe, trials: Trials
+) -> int:
     """Return the width of the best small index. Only a clear gain changes it."""
     qualities = {}
-    for times in _WIDTHS:
+    for times in widths:
         width = max(1, int(times * recipe.hidden))
         wide = dataclasses.replace(recipe, hidden=width)
         made, layout = sample.learn(scaling, wide)
