@@ -14,7 +14,7 @@ void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks);
 void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights, int64_t numbers,
                   int64_t near_entries);
 
-// Throw unless the packed weights of a ranker (see `irli.labels.ranker`) belong to labels below
+// Throw unless the packed weights of a ranker (see `irli.labels.ranking.ranker`) belong to labels below
 // `labels`. `weights` is the length of `gaps`.
 void check_packed(const int64_t* starts, int64_t features, const uint16_t* gaps, int64_t weights,
                   int64_t labels);

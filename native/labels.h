@@ -44,7 +44,7 @@ Classifiers train_classifiers(int64_t first, int64_t last, const TrainingRows& d
                               const SparseRows& start, const TrainOptions& options,
                               const float* importance, float* bias);
 
-// The weights of all classifiers, by feature, in three bytes each. See `irli.labels.ranker`.
+// The weights of all classifiers, by feature, in three bytes each. See `irli.labels.ranking.ranker`.
 struct PackedWeights {
   std::vector<int64_t> starts;
   std::vector<uint16_t> gaps;

@@ -1,4 +1,4 @@
-// The text format of multi-label (XMC) data. `irli.labels.files` describes it.
+// The text format of multi-label (XMC) data. `irli.labels.files.rows` describes it.
 
 #include <math.h>
 

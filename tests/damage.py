@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from irli.base.folder import Folder, read_folder
-from irli.labels.near_rows import NearRows
+from irli.labels.ranking.near_rows import NearRows
 
 FOLDERS = Path(__file__).parent / "data" / "format-1"
 DTYPES = ("f4", "f8", "i1", "u1", "i4", "i8", "u8", "bool")

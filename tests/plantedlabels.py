@@ -12,8 +12,8 @@ from planted import random_partition, random_router
 import irli
 from irli import Recipe
 from irli.engine.label_layout import LabelLayout
-from irli.labels.assemble import assemble_labels
-from irli.labels.ranker import Ranker, train_ranker
+from irli.labels.build.assemble import assemble_labels
+from irli.labels.ranking.ranker import Ranker, train_ranker
 from irli.learning.repetition import Repetition
 
 Floats = NDArray[np.float32]

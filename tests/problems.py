@@ -10,12 +10,12 @@ from planted import clusters
 from plantedlabels import labelled
 
 from irli import Recipe
-from irli.labels.problem import make_label_problem
+from irli.labels.build.problem import make_label_problem
 from irli.learning import learn
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition
-from irli.vectors.problem import make_problem
+from irli.vectors.build.problem import make_problem
 
 
 class Task(NamedTuple):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from bench.labels.data import NAMES, name_files
 from bench.vectors.data import FILES
-from irli.labels.files import write_rows
+from irli.labels.files.rows import write_rows
 
 ITEMS, DIM, QUERIES = 700, 16, 100
 ROWS, TEST_ROWS, FEATURES, LABELS = 300, 60, 80, 120

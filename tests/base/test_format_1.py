@@ -12,7 +12,7 @@ import pytest
 
 import irli
 from irli.base.folder import VERSION, Folder, read_folder, read_manifest, write_folder
-from irli.labels.near_rows import NearRows
+from irli.labels.ranking.near_rows import NearRows
 
 FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
 VECTORS = ("codes", "int8", "cascade", "shards")

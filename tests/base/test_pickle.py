@@ -17,7 +17,7 @@ import irli
 from irli import IncompatibleVersion, LabelIndex, NotFitted, VectorIndex
 from irli.base import index as index_module
 from irli.cluster import ShardedIndex, ShardedLabelIndex
-from irli.cluster.group import ShardGroup
+from irli.cluster.shards.group import ShardGroup
 from irli.errors import ClusterError
 
 NAMES = ("codes", "int8", "cascade", "features", "texts", "shards", "label-shards")

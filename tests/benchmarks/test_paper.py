@@ -32,7 +32,7 @@ from bench.paper.report import fill_page, list_parts, read_claims
 from bench.paper.trial import Probed, Sample, draw_sample, find_best_buckets, recall_by_candidates
 
 import irli
-from irli.labels.files import read_rows, write_rows
+from irli.labels.files.rows import read_rows, write_rows
 
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
 CLAIM = {

@@ -21,8 +21,8 @@ from irli.base.threads import thread_count
 from irli.cli.app import main
 from irli.errors import FormatError, InvalidParameter, NotFitted
 from irli.labels import metrics
-from irli.labels.files import write_matrix, write_rows
-from irli.labels.text import Names
+from irli.labels.files.rows import write_matrix, write_rows
+from irli.labels.text.vectorizer import Names
 
 PETS = ["bird", "cat", "dog", "fish", "hot dog", "ü"]
 SOUNDS = ["sings", "purrs", "barks", "bubbles", "sizzles", "öst"]

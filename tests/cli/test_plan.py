@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Run, Runner, refused
 
-from irli.cluster.costs import Costs
+from irli.cluster.planning.costs import Costs
 
 COSTS = Costs(
     dim=16,

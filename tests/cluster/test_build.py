@@ -19,13 +19,13 @@ import irli
 from irli import VectorIndex
 from irli.base.folder import write_folder
 from irli.cluster import ShardedIndex
-from irli.cluster import build as building
-from irli.cluster.vector_job import VectorJob, make_vector_job, split_rows
-from irli.cluster.workdir import clear, is_complete, mark_complete, store, store_sparse
+from irli.cluster.build import build as building
+from irli.cluster.build.vector_job import VectorJob, make_vector_job, split_rows
+from irli.cluster.build.workdir import clear, is_complete, mark_complete, store, store_sparse
 from irli.errors import FormatError, InvalidParameter
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
-from irli.vectors.problem import _QUERY_WEIGHT
+from irli.vectors.build.problem import _QUERY_WEIGHT
 
 X = clusters(n_per=12, centres=10, dim=6, spread=0.5, seed=1).points
 

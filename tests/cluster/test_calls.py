@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irli.cluster import ray_shards
-from irli.cluster.answers import Answers
-from irli.cluster.ray_shards import Call, Replica
+from irli.cluster.shards import ray_shards
+from irli.cluster.shards.answers import Answers
+from irli.cluster.shards.ray_shards import Call, Replica
 from irli.errors import DeadlineExceeded, ShardUnavailable
 
 QUICK, NOTICE = 0.005, 1.0  # seconds of an answer, and until Ray notices that a process is lost

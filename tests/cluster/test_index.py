@@ -25,7 +25,7 @@ import irli
 from irli import VectorIndex
 from irli.base import folder as storage
 from irli.cluster import ShardedIndex
-from irli.cluster.vector_job import split_rows
+from irli.cluster.build.vector_job import split_rows
 from irli.errors import (
     ClusterError,
     DeadlineExceeded,

@@ -20,15 +20,15 @@ from plantedlabels import labelled, small_labels
 import irli
 from irli import LabelIndex
 from irli.base.folder import write_folder
-from irli.cluster import build as building
-from irli.cluster.label_blend import blend_shards, read_held, write_held
+from irli.cluster.build import build as building
+from irli.cluster.build.label_blend import blend_shards, read_held, write_held
+from irli.cluster.build.label_job import deal_labels, make_label_job
 from irli.cluster.label_index import ShardedLabelIndex, _merge
-from irli.cluster.label_job import deal_labels, make_label_job
 from irli.errors import DeadlineExceeded, InvalidParameter, IrliWarning, NotFitted, NotInShards
-from irli.labels.calibration import Candidates
 from irli.labels.index import to_probabilities
 from irli.labels.metrics import precision
-from irli.labels.tune import Held
+from irli.labels.tuning.calibration import Candidates
+from irli.labels.tuning.tune import Held
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
 

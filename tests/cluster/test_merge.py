@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irli.cluster.merge import merge
+from irli.cluster.shards.merge import merge
 from irli.vectors.results import SearchResult
 
 

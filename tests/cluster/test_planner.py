@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import irli
-from irli.cluster import costs as plancosts
-from irli.cluster.build import build
-from irli.cluster.costs import (
+from irli.cluster.build.build import build
+from irli.cluster.build.vector_job import make_vector_job
+from irli.cluster.planning import costs as plancosts
+from irli.cluster.planning.costs import (
     Costs,
     _fit_costs,
     count_build_bytes,
@@ -23,12 +24,11 @@ from irli.cluster.costs import (
     count_learn_work,
     count_prepare_work,
 )
-from irli.cluster.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
-from irli.cluster.vector_job import make_vector_job
+from irli.cluster.planning.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
 from irli.engine.vector_layout import VectorLayout
 from irli.errors import ClusterError, FormatError, InvalidParameter
 from irli.learning import kmeans, sizes, training
-from irli.vectors import assemble, mend, problem
+from irli.vectors.build import assemble, mend, problem
 
 # A nanosecond for each unit of work, so that sums can be made by hand.
 COSTS = Costs(

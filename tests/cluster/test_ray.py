@@ -21,8 +21,8 @@ from planted import clusters
 
 from irli import Deny
 from irli.cluster import ShardedIndex, ray_shards
-from irli.cluster.ray_client import connect
-from irli.cluster.ray_shards import RayShards
+from irli.cluster.shards.ray_client import connect
+from irli.cluster.shards.ray_shards import RayShards
 from irli.errors import (
     ClusterError,
     DeadlineExceeded,
@@ -257,7 +257,7 @@ def test_usage_reports_are_off_unless_somebody_wants_them(monkeypatch: pytest.Mo
 def test_a_missing_token_is_named(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     address = ray.get_runtime_context().gcs_address
-    program = f"from irli.cluster.ray_client import connect; connect({address!r})"
+    program = f"from irli.cluster.shards.ray_client import connect; connect({address!r})"
     without = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
     for mode in ({}, {"RAY_AUTH_MODE": "token"}):
         done = subprocess.run(

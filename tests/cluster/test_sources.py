@@ -10,7 +10,7 @@ from planted import clusters
 
 from irli.base.vector_files import write_vectors
 from irli.cluster import ShardedIndex
-from irli.cluster.sources import Source
+from irli.cluster.build.sources import Source
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter
 
 X = clusters(n_per=12, centres=10, dim=6, spread=0.5, seed=1).points

@@ -18,11 +18,11 @@ from irli import _native
 from irli._native import LabelPlan, LabelPredictor
 from irli.engine.int8 import unround_rows, untile
 from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.labels.assemble import add_near_rows, add_ranker, assemble_labels, read_ranker
-from irli.labels.calibration import EVERY, INDEX_ALONE, Calibration
-from irli.labels.near_rows import NearRows
+from irli.labels.build.assemble import add_near_rows, add_ranker, assemble_labels, read_ranker
 from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor
+from irli.labels.ranking.near_rows import NearRows
+from irli.labels.tuning.calibration import EVERY, INDEX_ALONE, Calibration
 from irli.learning.repetition import Repetition
 
 NEAR = [name for name in LabelLayout._fields if name.startswith("near_")]

@@ -7,7 +7,7 @@ import pytest
 from planted import random_partition, random_router
 from plantedlabels import random_label_layout, random_ranker
 
-from irli.labels.assemble import (
+from irli.labels.build.assemble import (
     add_ranker,
     assemble_labels,
     read_partitions,

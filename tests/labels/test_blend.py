@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.labels.blend import Scored, choose_weights
-from irli.labels.objective import OBJECTIVES, Objective
+from irli.labels.tuning.blend import Scored, choose_weights
+from irli.labels.tuning.objective import OBJECTIVES, Objective
 
 LABELS = 60
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from plantedlabels import small_labels
 
 from irli import LabelIndex
-from irli.labels.calibration import (
+from irli.labels.tuning.calibration import (
     INDEX_ALONE,
     Calibration,
     Candidates,
     calibrate_scores,
     fit_calibration,
 )
-from irli.labels.objective import Objective
+from irli.labels.tuning.objective import Objective
 
 LABELS = 10
 PLAIN = Objective("precision", np.ones(LABELS), np.ones(LABELS, dtype=np.float32))

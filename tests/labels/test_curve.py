@@ -15,9 +15,9 @@ from plantedlabels import small_labels
 import irli
 from irli import LabelIndex
 from irli.base.sparse import as_rows
-from irli.labels.calibration import Candidates, calibrate_scores
-from irli.labels.curve import STRAIGHT, Curve, bend, fit_curve
 from irli.labels.index import _scale_rows
+from irli.labels.tuning.calibration import Candidates, calibrate_scores
+from irli.labels.tuning.curve import STRAIGHT, Curve, bend, fit_curve
 
 
 def to_likely(odds: NDArray[np.float64]) -> NDArray[np.float64]:

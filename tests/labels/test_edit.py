@@ -14,9 +14,9 @@ from plantedlabels import labelled, small_labels
 
 import irli
 from irli import InvalidParameter, LabelIndex
-from irli.labels.assemble import add_near_rows
+from irli.labels.build.assemble import add_near_rows
 from irli.labels.index import _learned
-from irli.labels.near_rows import NearRows
+from irli.labels.ranking.near_rows import NearRows
 
 LABELS = 12
 X, Y = labelled(360, LABELS)

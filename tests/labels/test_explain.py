@@ -12,11 +12,11 @@ import scipy.sparse as sp
 from plantedlabels import labelled, small_labels
 
 from irli import IrliWarning, LabelIndex, NotFitted
-from irli.labels.assemble import add_near_rows, read_partitions, read_routers
+from irli.labels.build.assemble import add_near_rows, read_partitions, read_routers
+from irli.labels.build.features import hash_features
 from irli.labels.explain import route_row
-from irli.labels.features import hash_features
 from irli.labels.index import _learned
-from irli.labels.near_rows import NearRows
+from irli.labels.ranking.near_rows import NearRows
 
 LABELS = 12
 X, Y = labelled(360, LABELS)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from irli.errors import FormatError, InvalidParameter
-from irli.labels import xmc_text
-from irli.labels.files import read_matrix, read_rows, write_matrix, write_rows
+from irli.labels.files import xmc_text
+from irli.labels.files.rows import read_matrix, read_rows, write_matrix, write_rows
 
 # The first example of a property test may have to wait for the parser to be compiled: no deadline.
 

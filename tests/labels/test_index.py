@@ -24,15 +24,15 @@ from irli import LabelIndex, Prediction, Recipe
 from irli.base.folder import write_folder
 from irli.base.sparse import as_labels, as_rows
 from irli.labels import predictor as predictor_module
-from irli.labels.assemble import assemble_labels, read_routers
+from irli.labels.build.assemble import assemble_labels, read_routers
+from irli.labels.build.features import hash_features
+from irli.labels.build.problem import make_label_problem, row_keys
 from irli.labels.contents import LabelContents, pack_labels
-from irli.labels.features import hash_features
 from irli.labels.index import count_labels
 from irli.labels.metrics import precision
 from irli.labels.parameters import SCORES
 from irli.labels.predictor import Predictor
-from irli.labels.problem import make_label_problem, row_keys
-from irli.labels.tune import Wishes, tune_labels
+from irli.labels.tuning.tune import Wishes, tune_labels
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import join_histories

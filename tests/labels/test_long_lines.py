@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from irli import FormatError
-from irli.labels import files, text_files, xmc_text
-from irli.labels.files import read_matrix, read_rows
-from irli.labels.text_files import read_documents, read_texts
+from irli.labels.files import rows as files
+from irli.labels.files import text_files, xmc_text
+from irli.labels.files.documents import read_documents, read_texts
+from irli.labels.files.rows import read_matrix, read_rows
 
 READERS: list[Callable[[Path], Any]] = [
     read_texts,
@@ -44,7 +45,7 @@ def test_memory_is_bounded(bomb: Path, reader: str, where: str) -> None:
     program = f"""
 import resource, sys
 import irli
-from irli.labels import files, text_files
+from irli.labels.files import rows as files, text_files
 
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

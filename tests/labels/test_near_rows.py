@@ -16,13 +16,13 @@ from plantedlabels import labelled, random_label_layout, random_rows, small_labe
 
 from irli import InvalidParameter, LabelIndex, load
 from irli.engine.linear import unpack_labels
-from irli.labels import near_rows, tune
-from irli.labels.assemble import add_near_rows, read_near_rows
-from irli.labels.calibration import Calibration
+from irli.labels.build.assemble import add_near_rows, read_near_rows
 from irli.labels.metrics import precision
-from irli.labels.near_rows import NEAREST, NO_ROWS, NearRows, find_near_labels, keep_largest
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
+from irli.labels.ranking import near_rows, tune
+from irli.labels.ranking.near_rows import NEAREST, NO_ROWS, NearRows, find_near_labels, keep_largest
+from irli.labels.tuning.calibration import Calibration
 
 LABELS, DIM = 50, 12
 MOST = 300  # labels that are returned unless told otherwise

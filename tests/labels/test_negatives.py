@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plantedlabels import labelled, random_ranker, random_rows, train
 
-from irli.labels import negatives as module
-from irli.labels.near_rows import find_near_labels
-from irli.labels.negatives import as_pattern, gather_negatives, join, mine_negatives
+from irli.labels.ranking import negatives as module
+from irli.labels.ranking.near_rows import find_near_labels
+from irli.labels.ranking.negatives import as_pattern, gather_negatives, join, mine_negatives
 
 LABELS = 30
 

@@ -10,7 +10,7 @@ from plantedlabels import small_labels
 
 from irli import InvalidParameter, LabelIndex, load
 from irli.labels.metrics import inverse_propensity, precision, propensity_scored_precision
-from irli.labels.objective import OBJECTIVES, Objective, list_depths, mean_precision
+from irli.labels.tuning.objective import OBJECTIVES, Objective, list_depths, mean_precision
 
 LABELS = 8
 

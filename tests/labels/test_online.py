@@ -15,11 +15,11 @@ from plantedlabels import labelled, random_ranker, random_rows, small_labels, tr
 
 import irli
 from irli import InvalidParameter, IrliWarning, LabelIndex
-from irli.labels.assemble import add_near_rows
+from irli.labels.build.assemble import add_near_rows
+from irli.labels.changes.online import choose_replay, restore_lengths, update_ranker, widen_ranker
 from irli.labels.index import _learned
-from irli.labels.near_rows import NearRows, scale_to_unit
-from irli.labels.online import choose_replay, restore_lengths, update_ranker, widen_ranker
-from irli.labels.ranker import Ranker, train_ranker
+from irli.labels.ranking.near_rows import NearRows, scale_to_unit
+from irli.labels.ranking.ranker import Ranker, train_ranker
 
 LABELS, DIM = 12, 3 * 12 + 40
 X, Y = labelled(600, LABELS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from irli.labels.calibration import INDEX_ALONE, Calibration
 from irli.labels.parameters import SCORES, LabelParameters, PredictArguments
+from irli.labels.tuning.calibration import INDEX_ALONE, Calibration
 
 
 def test_the_arguments_are_the_parameters() -> None:

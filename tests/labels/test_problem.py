@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from plantedlabels import labelled, small_labels
 
-from irli.labels import problem
-from irli.labels.problem import LabelProblem, Split, hold_out, make_label_problem, row_keys
-from irli.labels.profiles import normalize
-from irli.labels.scaling import GIVEN, Scaling
+from irli.labels.build import problem
+from irli.labels.build.problem import LabelProblem, Split, hold_out, make_label_problem, row_keys
+from irli.labels.build.profiles import normalize
+from irli.labels.build.scaling import GIVEN, Scaling
 
 
 def families(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from irli.labels.profiles import average_profiles, embed_rows, normalize
+from irli.labels.build.profiles import average_profiles, embed_rows, normalize
 
 
 def test_profiles_are_mean_directions() -> None:

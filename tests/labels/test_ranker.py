@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from plantedlabels import labelled, random_label_layout, random_ranker, random_rows, train
 
-from irli.labels.assemble import add_ranker
-from irli.labels.calibration import Calibration
+from irli.labels.build.assemble import add_ranker
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
-from irli.labels.ranker import Ranker, usual_values
+from irli.labels.ranking.ranker import Ranker, usual_values
+from irli.labels.tuning.calibration import Calibration
 
 
 def weights(ranker: Ranker) -> NDArray[np.float32]:

@@ -12,8 +12,8 @@ import irli
 from irli import LabelIndex
 from irli.base.recipe import Recipe
 from irli.cluster import ShardedLabelIndex
-from irli.labels import routing, tune
-from irli.labels.tune import Wishes
+from irli.labels.build import routing, tune
+from irli.labels.tuning.tune import Wishes
 from irli.learning.options import LearnOptions
 
 USUAL = irli.recipe("labels").hidden

@@ -13,9 +13,9 @@ from plantedlabels import labelled, random_rows, small_labels
 import irli
 from irli import LabelIndex
 from irli.cluster import ShardedLabelIndex
-from irli.labels import routing, tune
-from irli.labels.scaling import GIVEN, SCALINGS, Scaling, list_scalings
-from irli.labels.tune import Wishes
+from irli.labels.build import routing, tune
+from irli.labels.build.scaling import GIVEN, SCALINGS, Scaling, list_scalings
+from irli.labels.tuning.tune import Wishes
 from irli.learning.options import LearnOptions
 
 

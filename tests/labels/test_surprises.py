@@ -17,7 +17,7 @@ from irli.cluster import ShardedLabelIndex
 from irli.errors import InvalidParameter, NotFitted
 from irli.labels.index import count_labels
 from irli.labels.predictor import Predictor
-from irli.labels.tune import LabelTuneResult
+from irli.labels.tuning.tune import LabelTuneResult
 
 LABELS = 57
 X, Y = labelled(400, LABELS)

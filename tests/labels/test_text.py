@@ -18,8 +18,8 @@ from sklearn.pipeline import Pipeline
 
 from irli.base.folder import Folder, read_folder, write_folder
 from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
-from irli.labels.text import Names, Vectorizer, extend_names, label_matrix
-from irli.labels.words import cut_text, cut_word
+from irli.labels.text.vectorizer import Names, Vectorizer, extend_names, label_matrix
+from irli.labels.text.words import cut_text, cut_word
 
 # What UTF-8 can write; lone surrogates (Cs) it cannot.
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -149,14 +149,14 @@ def test_blocks_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{'a ' * (i % 5)} b{i % 3} c" for i in range(20)]
     vectorizer = Vectorizer().fit(texts)
     whole = vectorizer.transform(texts)
-    monkeypatch.setattr("irli.labels.text._BLOCK", 7)
+    monkeypatch.setattr("irli.labels.text.vectorizer._BLOCK", 7)
     assert_same_bits(whole, vectorizer.transform(texts))
 
 
 def test_transform_needs_no_scikit_learn() -> None:
     code = """
 import sys, numpy as np
-from irli.labels.text import Vectorizer
+from irli.labels.text.vectorizer import Vectorizer
 arrays = {"words": np.frombuffer(b"cat", "u1"), "words_offsets": np.array([0, 3])}
 meta = {"ngrams": 1, "characters": [2, 3], "min_df": None, "max_df": None}
 made = Vectorizer.from_state(meta, arrays | {"idf": np.ones(1, "f4")})
@@ -272,7 +272,7 @@ def test_fitting_again_forgets_the_first_texts() -> None:
 def test_scikit_learn_is_imported_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    spec = importlib.util.find_spec("irli.labels.text")
+    spec = importlib.util.find_spec("irli.labels.text.vectorizer")
     assert spec is not None
     assert spec.loader is not None
     fresh = importlib.util.module_from_spec(spec)

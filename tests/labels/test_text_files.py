@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irli.errors import FormatError, InvalidParameter, MissingDependency
-from irli.labels.text_files import Document, detect_format, read_documents, read_texts
+from irli.labels.files.documents import Document, detect_format, read_documents, read_texts
 
 # What UTF-8 can write; lone surrogates (Cs) it cannot.
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from irli import IrliWarning, LabelIndex, load, recipe
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter
-from irli.labels.problem import append_titles, make_label_problem
-from irli.labels.text import Names, extend_names
-from irli.labels.titles import read_titles
+from irli.labels.build.problem import append_titles, make_label_problem
+from irli.labels.files.titles import read_titles
+from irli.labels.text.vectorizer import Names, extend_names
 
 FEW = settings(max_examples=50, deadline=None)
 TURTLE = '''

@@ -22,16 +22,16 @@ RECIPE = small_default(pieces=4, buckets=8)
 PHASES = [
     "irli.vectors.index.prepare_vectors",
     "irli.learning.load_runs",
-    "irli.vectors.problem.make_problem",
-    "irli.vectors.problem.exact_neighbors",
+    "irli.vectors.build.problem.make_problem",
+    "irli.vectors.build.problem.exact_neighbors",
     "irli.learning.learn",
-    "irli.vectors.assemble.assemble",
-    "irli.vectors.assemble.mend_partition",
-    "irli.vectors.assemble.encode_items",
-    "irli.vectors.assemble.find_centroids",
-    "irli.vectors.assemble.make_layout",
-    "irli.vectors.tune.tune",
-    "irli.vectors.trial.exact_neighbors",
+    "irli.vectors.build.assemble.assemble",
+    "irli.vectors.build.assemble.mend_partition",
+    "irli.vectors.build.assemble.encode_items",
+    "irli.vectors.build.assemble.find_centroids",
+    "irli.vectors.build.assemble.make_layout",
+    "irli.vectors.tuning.tune.tune",
+    "irli.vectors.tuning.measure.exact_neighbors",
     "irli.vectors.index.Ids",
     "irli.vectors.index.Searcher",
 ]
@@ -83,7 +83,7 @@ def test_a_second_fit_that_fails(
     assert state(fitted, tmp_path / "after") == told
 
 
-@pytest.mark.parametrize("phase", ["irli.vectors.assemble.assemble_exact", *PHASES[-2:]])
+@pytest.mark.parametrize("phase", ["irli.vectors.build.assemble.assemble_exact", *PHASES[-2:]])
 def test_a_fit_that_learns_nothing_and_fails(
     phase: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_first_fit_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("no more")
 
     with monkeypatch.context() as changed:
-        changed.setattr("irli.vectors.tune.tune", fail)
+        changed.setattr("irli.vectors.tuning.tune.tune", fail)
         with pytest.raises(RuntimeError, match="no more"):
             index.fit(X, threads=1)
     with pytest.raises(irli.errors.NotFitted):
@@ -126,7 +126,7 @@ def test_a_tune_that_fails_keeps_the_parameters(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as changed:
-        changed.setattr("irli.vectors.tune.Trial._measure", fail)
+        changed.setattr("irli.vectors.tuning.tune.Trial._measure", fail)
         with pytest.raises(KeyboardInterrupt):
             fitted.tune(recall=0.5)
     assert (fitted.defaults, fitted.tuned) == (defaults, tuned)

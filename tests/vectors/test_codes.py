@@ -19,9 +19,9 @@ from irli.base import folder as storage
 from irli.engine.prefilter import LONG
 from irli.engine.vector_layout import L2, MOST_CANDIDATES
 from irli.errors import InvalidParameter
-from irli.vectors.held_out import hold_out
+from irli.vectors.build.held_out import hold_out
 from irli.vectors.searcher import Searcher
-from irli.vectors.tune import tune
+from irli.vectors.tuning.tune import tune
 
 
 @pytest.fixture(params=METRICS)

@@ -11,7 +11,7 @@ import irli
 from irli.base.ids import Ids
 from irli.engine.vector_layout import COMPARED
 from irli.errors import InvalidParameter
-from irli.vectors.work import count_exact_work
+from irli.vectors.cost import count_exact_work
 
 METRICS = ("l2", "ip", "cosine")
 

@@ -26,11 +26,11 @@ from irli.errors import InvalidParameter
 from irli.learning import learn
 from irli.learning.options import LearnOptions
 from irli.vectors import searcher as searching
-from irli.vectors.assemble import assemble
+from irli.vectors.build.assemble import assemble
+from irli.vectors.build.problem import make_problem
 from irli.vectors.contents import pack_vectors
-from irli.vectors.problem import make_problem
 from irli.vectors.searcher import Searcher
-from irli.vectors.tune import tune
+from irli.vectors.tuning.tune import tune
 
 X = clusters(12, 10, dim=6, spread=0.5, seed=1).points
 QUERIES = X[:40] + 0.5

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from planted import assemble_layout, clusters, random_partition, random_router
 
 from irli.engine.vector_layout import DOT, L2, VectorLayout, check_layout
-from irli.vectors import mend, reach
-from irli.vectors.held_out import hold_out
-from irli.vectors.mend import mend_partition
+from irli.vectors.build import reach
+from irli.vectors.build import self_hits as mend
+from irli.vectors.build.held_out import hold_out
+from irli.vectors.build.self_hits import mend_partition
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.searcher import Searcher
 

@@ -12,7 +12,7 @@ from conftest import METRICS, small_default
 from planted import clusters, exact_distances, nearness
 
 from irli.engine.metric import prepare_vectors
-from irli.vectors.problem import VectorProblem, make_problem
+from irli.vectors.build.problem import VectorProblem, make_problem
 
 X = clusters(20, 10, dim=6, spread=0.5, seed=1).points
 QUERIES = clusters(4, 10, dim=6, spread=0.5, seed=2).points

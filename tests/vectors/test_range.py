@@ -14,8 +14,8 @@ from planted import exact_distances, nearness
 
 from irli import Deny, NotFitted, VectorIndex
 from irli.errors import InvalidParameter
+from irli.vectors.range_search import find_within
 from irli.vectors.results import RangeResult, SearchResult
-from irli.vectors.within import find_within
 
 METRICS = ("l2", "ip", "cosine")
 X = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
@@ -83,7 +83,7 @@ def test_nothing_and_everything() -> None:
 
 
 def test_many_queries_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("irli.vectors.within._CELLS", 1000)
+    monkeypatch.setattr("irli.vectors.range_search._CELLS", 1000)
     sizes = []
 
     def search(rows: Any, k: int) -> SearchResult:

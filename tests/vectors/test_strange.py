@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import irli
 from irli import VectorIndex
 from irli.errors import FormatError
-from irli.vectors import strange as module
+from irli.vectors.cost import count_centroid_work, count_query_work, count_work
 from irli.vectors.parameters import OperatingPoint
 from irli.vectors.searcher import Searcher
-from irli.vectors.strange import make_strange_queries
-from irli.vectors.tune import tune
-from irli.vectors.work import count_centroid_work, count_query_work, count_work
+from irli.vectors.tuning import strange_queries as module
+from irli.vectors.tuning.strange_queries import make_strange_queries
+from irli.vectors.tuning.tune import tune
 
 # --- the queries ---------------------------------------------------------------------------------
 

@@ -18,12 +18,12 @@ from planted import clusters, exact_distances, nearness
 import irli
 from irli import VectorIndex
 from irli.errors import IrliError
-from irli.vectors import trial as trials
-from irli.vectors import tune as tuning
-from irli.vectors.held_out import hold_out
+from irli.vectors.build.held_out import hold_out
 from irli.vectors.parameters import OperatingPoint, SearchParameters
-from irli.vectors.trial import Measured, Trial, make_trials
 from irli.vectors.tune_result import TuneResult
+from irli.vectors.tuning import measure as trials
+from irli.vectors.tuning import tune as tuning
+from irli.vectors.tuning.measure import Measured, Trial, make_trials
 
 METRICS = ("l2", "ip", "cosine")
 

@@ -17,8 +17,8 @@ from bench.cluster.machines import QUERIES, add_machine, find_workers, open_clus
 from bench.commands import Options, make_recipe
 from bench.common import say, write_json
 from irli.cluster import ShardedIndex
-from irli.cluster.costs import make_skewed
 from irli.cluster.index import ShardedResult
+from irli.cluster.planning.costs import make_skewed
 from irli.errors import DeadlineExceeded, ShardUnavailable
 
 DIM, PROBES, DEADLINE = 32, 4, 2.0

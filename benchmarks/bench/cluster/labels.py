@@ -13,7 +13,7 @@ from bench.commands import Options, make_recipe
 from bench.common import report_table, say
 from bench.labels.data import find_files
 from irli.cluster.label_index import ShardedLabelIndex
-from irli.labels.files import read_rows
+from irli.labels.files.rows import read_rows
 from irli.labels.metrics import precision
 
 SHARDS = (2, 4)

@@ -17,7 +17,7 @@ from bench.smoke import CODES
 from irli.base.metrics import recall
 from irli.base.vector_files import read_vectors
 from irli.cluster import ShardedIndex
-from irli.cluster.costs import make_skewed
+from irli.cluster.planning.costs import make_skewed
 
 PROBES = (1, 2, 3, 5, 8, 12, 16, 20)
 LIST_PROBES = (1, 2, 4, 8, 16, 32, 64, 128)  # of FAISS

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from irli.cluster.costs import make_skewed
+from irli.cluster.planning.costs import make_skewed
 
 STEPS = ("prepare", "learn", "finish")  # as Ray names the processes that do them
 QUERIES = 10**6  # the part of the generated vectors that queries are drawn from

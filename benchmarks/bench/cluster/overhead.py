@@ -13,7 +13,7 @@ from bench.cluster.machines import QUERIES, open_cluster, write_items
 from bench.commands import Options, make_recipe
 from bench.common import report_table, time_least
 from irli.cluster import ShardedIndex
-from irli.cluster.costs import make_skewed
+from irli.cluster.planning.costs import make_skewed
 
 BATCH = 256
 

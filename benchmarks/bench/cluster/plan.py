@@ -22,10 +22,10 @@ from bench.commands import Options, make_recipe
 from bench.common import report_table, run_module, say, time_least
 from bench.smoke import CODES
 from irli.cluster import ShardedIndex
-from irli.cluster.build import build
-from irli.cluster.costs import Costs, make_skewed, measure_costs
-from irli.cluster.planner import ClusterPlan, Machines, make_plan
-from irli.cluster.vector_job import make_vector_job
+from irli.cluster.build.build import build
+from irli.cluster.build.vector_job import make_vector_job
+from irli.cluster.planning.costs import Costs, make_skewed, measure_costs
+from irli.cluster.planning.planner import ClusterPlan, Machines, make_plan
 
 # Items, shards, changes of the recipe, probes.
 CASES: tuple[tuple[int, int, dict[str, Any], int], ...] = (

@@ -18,8 +18,8 @@ from bench.cluster.machines import QUERIES, open_cluster, write_items
 from bench.commands import Options, make_recipe
 from bench.common import say, write_json
 from irli.cluster import ShardedIndex
-from irli.cluster.costs import make_skewed
-from irli.cluster.ray_shards import Replica
+from irli.cluster.planning.costs import make_skewed
+from irli.cluster.shards.ray_shards import Replica
 from irli.errors import ClusterError
 
 DIM, SHARDS, PROBES, DEADLINE = 32, 4, 4, 1.0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bench.guarantees.shapes import Shape
 from irli import VectorIndex
 from irli.engine.metric import prepare_vectors
-from irli.vectors.work import count_query_work
+from irli.vectors.cost import count_query_work
 
 SHARES = (0.5, 0.1, 0.01, 0.001)  # of the items that a filter allows
 FILTERS = ("random", "coordinate", "near", "far")

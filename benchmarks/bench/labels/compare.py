@@ -15,7 +15,7 @@ from bench.common import find_python, list_packages, report_table, run_module, s
 from bench.labels.data import NAMES, PACKAGES, TITLES, find_files
 from bench.labels.titles import NAMED, make_title_files
 from bench.smoke import SHORT
-from irli.labels.files import read_rows
+from irli.labels.files.rows import read_rows
 from irli.labels.metrics import evaluate, inverse_propensity
 
 ENVIRONMENT = ".venv-peers"

@@ -22,7 +22,7 @@ from bench.commands import Options, make_recipe
 from bench.common import report_table, say
 from bench.labels.data import find_files
 from bench.labels.timing import SINGLE, TOP, time_batch, time_single
-from irli.labels.files import read_rows
+from irli.labels.files.rows import read_rows
 from irli.labels.metrics import evaluate
 
 VARIANTS: dict[str, dict[str, Any]] = {

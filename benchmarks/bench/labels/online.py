@@ -17,7 +17,7 @@ import irli
 from bench.commands import Options, make_recipe
 from bench.common import report_table, say
 from bench.labels.data import find_files
-from irli.labels.files import read_rows
+from irli.labels.files.rows import read_rows
 from irli.labels.metrics import precision
 
 HEAD = ["data", "seed", "index", "P@1/3/5", "seconds"]

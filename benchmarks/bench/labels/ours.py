@@ -21,7 +21,7 @@ import numpy as np
 import irli
 from bench.common import read_memory
 from bench.labels.timing import SINGLE, TOP, time_batch, time_single
-from irli.labels.files import read_rows
+from irli.labels.files.rows import read_rows
 
 
 def measure(

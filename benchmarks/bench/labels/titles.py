@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from bench.commands import find_file
 from irli.base.types import Sparse
-from irli.labels.text import Vectorizer
+from irli.labels.text.vectorizer import Vectorizer
 
 FILES = "finna-en-train.tsv.gz", "finna-en-test.tsv.gz", "finna-en-labels.tsv.gz"
 # How many titles to learn from, and up to how many words are a feature.

@@ -31,7 +31,7 @@ from bench.paper.trial import (
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition
 from irli.learning.runs import learn
-from irli.vectors.problem import make_problem
+from irli.vectors.build.problem import make_problem
 
 COMMAND = "benchmarks/paper.py ablations"
 SCALES: dict[str, dict[str, Any]] = {

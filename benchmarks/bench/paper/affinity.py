@@ -26,7 +26,7 @@ from bench.paper.trial import (
 )
 from irli.learning.options import LearnOptions
 from irli.learning.runs import learn
-from irli.vectors.problem import make_problem
+from irli.vectors.build.problem import make_problem
 
 COMMAND = "benchmarks/paper.py affinity"
 # Twice the epochs of the paper, to see whether the assignments converge.

@@ -34,8 +34,8 @@ from bench.paper.part import (
 )
 from irli.base.metrics import recall
 from irli.cluster import ShardedIndex
-from irli.cluster.costs import Costs, make_skewed, measure_costs
-from irli.cluster.planner import Machines, make_plan
+from irli.cluster.planning.costs import Costs, make_skewed, measure_costs
+from irli.cluster.planning.planner import Machines, make_plan
 
 SHARDS, DIM, K = 8, 96, 10
 ITEMS, ASKED = 200_000, 1000

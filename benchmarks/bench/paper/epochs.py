@@ -34,7 +34,7 @@ from bench.paper.trial import (
 )
 from irli.base.recipe import Recipe
 from irli.learning.problem import Problem
-from irli.vectors.problem import make_problem
+from irli.vectors.build.problem import make_problem
 
 COMMAND = "benchmarks/paper.py epochs"
 VOTES = (2, 4, 8)  # t

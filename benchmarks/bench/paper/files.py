@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import irli
-from irli.labels.files import Rows, read_matrix, read_rows
+from irli.labels.files.rows import Rows, read_matrix, read_rows
 from irli.vectors import read_ann_benchmark, read_ground_truth, read_vectors
 
 NEIGHBORS = 100  # computed where a set has no ground truth

@@ -39,7 +39,7 @@ from bench.paper.part import (
     use_log_scale,
     write_part,
 )
-from irli.labels.files import read_rows, write_rows
+from irli.labels.files.rows import read_rows, write_rows
 from irli.labels.metrics import precision, precision_of_possible
 
 KS = (1, 3, 5)

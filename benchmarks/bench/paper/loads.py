@@ -33,7 +33,7 @@ from bench.paper.trial import (
 )
 from irli._native import place_least_loaded
 from irli.learning.initial import make_first_partition
-from irli.vectors.problem import make_problem
+from irli.vectors.build.problem import make_problem
 
 COMMAND = "benchmarks/paper.py loads"
 CHOICES = (5, 10, 25)  # K

@@ -24,11 +24,14 @@ from irli.base.threads import thread_count
 from irli.base.types import Sparse
 from irli.cli import console
 from irli.cli.console import Index, Json, Threads, Values
+from irli.cluster.build.workdir import clear
 from irli.cluster.label_index import ShardedLabelIndex
-from irli.cluster.workdir import clear
 from irli.errors import InvalidParameter
 from irli.labels.explain import LabelExplanation
-from irli.labels.files import read_matrix, read_rows
+from irli.labels.files.documents import FORMATS, detect_format, read_documents, read_texts
+from irli.labels.files.rows import read_matrix, read_rows
+from irli.labels.files.titles import read_titles
+from irli.labels.files.xmc_text import open_input
 from irli.labels.index import LabelIndex, Prediction
 from irli.labels.metrics import (
     f1,
@@ -39,13 +42,10 @@ from irli.labels.metrics import (
     propensity_scored_precision,
     recall,
 )
-from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import SCORES, LabelParameters, PredictArguments
-from irli.labels.reading import describe_empty, find_empty
-from irli.labels.text import Names, Vectorizer, label_matrix, split_pairs
-from irli.labels.text_files import FORMATS, detect_format, read_documents, read_texts
-from irli.labels.titles import read_titles
-from irli.labels.xmc_text import open_input
+from irli.labels.text.reads_texts import describe_empty, find_empty
+from irli.labels.text.vectorizer import Names, Vectorizer, label_matrix, split_pairs
+from irli.labels.tuning.objective import OBJECTIVES
 
 AnyLabels = LabelIndex | ShardedLabelIndex
 

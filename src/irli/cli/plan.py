@@ -13,8 +13,8 @@ import irli
 from irli.base.checks import check_int
 from irli.cli import console
 from irli.cli.console import Json, K
-from irli.cluster.costs import Costs, measure_costs
-from irli.cluster.planner import ClusterPlan, Machines, make_plan
+from irli.cluster.planning.costs import Costs, measure_costs
+from irli.cluster.planning.planner import ClusterPlan, Machines, make_plan
 from irli.errors import InvalidParameter
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

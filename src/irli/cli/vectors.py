@@ -29,9 +29,9 @@ from irli.base.vector_files import (
 from irli.cli import console
 from irli.cli import labels as label_commands
 from irli.cli.console import Index, Json, K, Threads
+from irli.cluster.build.workdir import clear
 from irli.cluster.index import ShardedIndex
 from irli.cluster.label_index import ShardedLabelIndex
-from irli.cluster.workdir import clear
 from irli.errors import InvalidParameter
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchArguments

@@ -49,22 +49,22 @@ from irli.base.recipe import Recipe, as_recipe
 from irli.base.strings import Strings
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
-from irli.cluster.build import build, check_options, count_step_threads
-from irli.cluster.contents import ShardedContents, check_shards, find_shards, read_checksums
-from irli.cluster.group import ShardGroup
-from irli.cluster.merge import merge, merge_explanations, merge_ranges
-from irli.cluster.serve import check_deadline
-from irli.cluster.shard import VectorShard
-from irli.cluster.tune import tune_shards
-from irli.cluster.vector_job import make_vector_job
-from irli.cluster.workdir import WorkDir
+from irli.cluster.build.build import build, check_options, count_step_threads
+from irli.cluster.build.vector_job import make_vector_job
+from irli.cluster.build.workdir import WorkDir
+from irli.cluster.shards.contents import ShardedContents, check_shards, find_shards, read_checksums
+from irli.cluster.shards.group import ShardGroup
+from irli.cluster.shards.merge import merge, merge_explanations, merge_ranges
+from irli.cluster.shards.serve import check_deadline
+from irli.cluster.shards.shard import VectorShard
+from irli.cluster.shards.tune import tune_shards
 from irli.errors import InvalidParameter, NotFitted
+from irli.vectors.notebook import show_index
 from irli.vectors.parameters import SearchArguments, SearchParameters
+from irli.vectors.range_search import rank_by_distance
 from irli.vectors.results import RangeResult, SearchResult
 from irli.vectors.searcher import Explanation
-from irli.vectors.show import show_index
 from irli.vectors.tune_result import TuneResult
-from irli.vectors.within import rank_by_distance
 
 
 class ShardedResult(SearchResult):

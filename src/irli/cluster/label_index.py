@@ -2,7 +2,7 @@
 
 The labels are dealt out to P shards, so that each gets common and rare ones. Every shard learns
 from all rows. They have the same routers, and blend their sources by one calibration, so their
-log-odds can be compared and merged: see `irli.cluster.label_job` and `irli.cluster.label_blend`.
+log-odds can be compared and merged: see `irli.cluster.build`.
 With one shard, only the repetitions are spread over the machines.
 """
 
@@ -25,24 +25,24 @@ from irli.base.logs import describe_few, warn
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_query_rows, as_rows
 from irli.base.types import StrPath
-from irli.cluster.build import build, check_options, count_step_threads
-from irli.cluster.contents import ShardedContents, check_shards, find_shards, read_checksums
-from irli.cluster.group import ShardGroup
-from irli.cluster.label_blend import blend_shards, read_held
-from irli.cluster.label_job import deal_labels, make_label_job
-from irli.cluster.serve import check_deadline
-from irli.cluster.shard import LabelShard
-from irli.cluster.workdir import WorkDir
+from irli.cluster.build.build import build, check_options, count_step_threads
+from irli.cluster.build.label_blend import blend_shards, read_held
+from irli.cluster.build.label_job import deal_labels, make_label_job
+from irli.cluster.build.workdir import WorkDir
+from irli.cluster.shards.contents import ShardedContents, check_shards, find_shards, read_checksums
+from irli.cluster.shards.group import ShardGroup
+from irli.cluster.shards.serve import check_deadline
+from irli.cluster.shards.shard import LabelShard
 from irli.errors import NotFitted, NotInShards
-from irli.labels.calibration import Calibration
+from irli.labels.build.problem import append_titles
 from irli.labels.contents import check_calibration, unpack_calibration
 from irli.labels.explain import RowExplanation
 from irli.labels.index import Prediction, count_labels, to_probabilities, warn_of_one_label
-from irli.labels.objective import OBJECTIVES
 from irli.labels.parameters import PredictArguments
-from irli.labels.problem import append_titles
-from irli.labels.reading import ReadsTexts
-from irli.labels.text import Names, Vectorizer, vectorize_texts
+from irli.labels.text.reads_texts import ReadsTexts
+from irli.labels.text.vectorizer import Names, Vectorizer, vectorize_texts
+from irli.labels.tuning.calibration import Calibration
+from irli.labels.tuning.objective import OBJECTIVES
 
 # Methods of `LabelIndex` that change an index.
 _OF_ONE_INDEX = (

@@ -17,7 +17,7 @@ _GAPS = 1 << 20  # gaps added up at a time
 class LabelLayout(NamedTuple):
     """A label index as kernels read it.
 
-    See `irli.engine.router`, `irli.labels.ranker` and `irli.labels.near_rows`.
+    See `irli.engine.router`, `irli.labels.ranking.ranker` and `irli.labels.ranking.near_rows`.
     """
 
     project: NDArray[np.int8]  # (T, d, G): one shared trunk (T = 1), or one for each repetition

@@ -1,6 +1,6 @@
 """Linear classifiers: training, packing weights, finding the largest margins.
 
-`irli.labels.ranker` calls them, and `irli.labels.near_rows`, where rows take the place of labels.
+`irli.labels.ranking` calls them: the ranker, and near rows, where rows take the place of labels.
 The loops are in `native/linear.cpp`.
 """
 
@@ -48,7 +48,7 @@ class TrainedWeights(NamedTuple):
 
 
 class PackedWeights(NamedTuple):
-    """Weights by feature, in three bytes each: see `irli.labels.ranker.Ranker`."""
+    """Weights by feature, in three bytes each: see `irli.labels.ranking.ranker.Ranker`."""
 
     starts: NDArray[np.int64]  # (D + 1,)
     gaps: NDArray[np.uint16]

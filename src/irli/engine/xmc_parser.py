@@ -1,6 +1,6 @@
 """Parse the text format of multi-label (XMC) data from bytes to arrays.
 
-`irli.labels.xmc_text` calls this and has the error messages. The loop is in
+`irli.labels.files.xmc_text` calls this and has the error messages. The loop is in
 `native/xmc_parser.cpp`.
 """
 

@@ -3,8 +3,8 @@
 from irli.labels.explain import LabelExplanation, RowExplanation
 from irli.labels.index import LabelIndex, Prediction
 from irli.labels.parameters import LabelParameters
-from irli.labels.text import Names, Vectorizer
-from irli.labels.tune import LabelTuneResult
+from irli.labels.text.vectorizer import Names, Vectorizer
+from irli.labels.tuning.tune import LabelTuneResult
 
 __all__ = [
     "LabelExplanation",

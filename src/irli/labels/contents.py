@@ -16,16 +16,16 @@ from irli.base.folder import LABELS, Folder, check_kind, reading
 from irli.base.recipe import Recipe
 from irli.engine.int8 import tile
 from irli.engine.label_layout import LabelLayout, check_label_layout
-from irli.labels.calibration import EVERY, INDEX_ALONE, Calibration
-from irli.labels.curve import Curve
-from irli.labels.features import count_features
-from irli.labels.near_rows import NO_ROWS
-from irli.labels.objective import OBJECTIVES
+from irli.labels.build.features import count_features
+from irli.labels.build.scaling import GIVEN, SCALINGS, Scaling
 from irli.labels.parameters import LabelParameters
-from irli.labels.ranker import COST, LEAST_PRUNE
-from irli.labels.scaling import GIVEN, SCALINGS, Scaling
-from irli.labels.text import Names, Vectorizer
-from irli.labels.tune import LabelModel, LabelTuneResult, Wishes
+from irli.labels.ranking.near_rows import NO_ROWS
+from irli.labels.ranking.ranker import COST, LEAST_PRUNE
+from irli.labels.text.vectorizer import Names, Vectorizer
+from irli.labels.tuning.calibration import EVERY, INDEX_ALONE, Calibration
+from irli.labels.tuning.curve import Curve
+from irli.labels.tuning.objective import OBJECTIVES
+from irli.labels.tuning.tune import LabelModel, LabelTuneResult, Wishes
 from irli.learning.repetition import History
 
 _TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")

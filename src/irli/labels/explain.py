@@ -19,12 +19,12 @@ from irli.base.types import Rows, Sparse
 from irli.engine.int8 import untile
 from irli.engine.label_layout import LabelLayout
 from irli.engine.linear import find_best_outputs
-from irli.labels.assemble import read_near_rows
-from irli.labels.calibration import Calibration, Candidates
-from irli.labels.features import as_sparse, to_arrays
+from irli.labels.build.assemble import read_near_rows
+from irli.labels.build.features import as_sparse, to_arrays
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
-from irli.labels.text import Names, Vectorizer
+from irli.labels.text.vectorizer import Names, Vectorizer
+from irli.labels.tuning.calibration import Calibration, Candidates
 
 _SHOWN = 6  # words, near rows of a label that are printed
 

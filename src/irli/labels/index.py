@@ -32,30 +32,30 @@ from irli.base.threads import thread_count
 from irli.base.types import Rows, Sparse, StrPath
 from irli.engine.label_layout import BLOCK, LabelLayout
 from irli.errors import InvalidParameter, IrliWarning, NoAttributeYet, NotFitted
-from irli.labels.assemble import assemble_labels, read_repetitions
-from irli.labels.calibration import Calibration
+from irli.labels.build.assemble import assemble_labels, read_repetitions
+from irli.labels.build.features import as_sparse, hash_features
+from irli.labels.build.problem import LabelProblem, append_titles, make_label_problem
+from irli.labels.build.routing import choose_routing
+from irli.labels.changes.edit import read_labels, remove, rename
+from irli.labels.changes.new_labels import add_to_partitions
+from irli.labels.changes.online import NewRows, learn_rows, recalibrate
 from irli.labels.contents import LabelContents, pack_labels, unpack_labels
-from irli.labels.curve import bend
-from irli.labels.edit import read_labels, remove, rename
 from irli.labels.explain import Asked, explain_rows
-from irli.labels.features import as_sparse, hash_features
-from irli.labels.grow import add_to_partitions
 from irli.labels.metrics import precision
-from irli.labels.objective import OBJECTIVES
-from irli.labels.online import NewRows, learn_rows, recalibrate
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.predictor import Predictor
-from irli.labels.problem import LabelProblem, append_titles, make_label_problem
-from irli.labels.reading import ReadsTexts, describe_empty, find_empty
-from irli.labels.routing import choose_routing
-from irli.labels.text import (
+from irli.labels.text.reads_texts import ReadsTexts, describe_empty, find_empty
+from irli.labels.text.vectorizer import (
     Names,
     Vectorizer,
     extend_names,
     vectorize_more,
     vectorize_texts,
 )
-from irli.labels.tune import LabelModel, LabelTuneResult, Wishes, tune_labels
+from irli.labels.tuning.calibration import Calibration
+from irli.labels.tuning.curve import bend
+from irli.labels.tuning.objective import OBJECTIVES
+from irli.labels.tuning.tune import LabelModel, LabelTuneResult, Wishes, tune_labels
 from irli.learning import learn, load_runs
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.repetition import History, Repetition, join_histories
@@ -240,14 +240,14 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         ----------
         texts : n strings
             Or, without `labels`, n pairs of a text and its labels. They may be a stream, such as
-            that of `irli.labels.text_files.read_documents`, and are read once.
+            that of `irli.labels.files.documents.read_documents`, and are read once.
         labels : n lists of strings
             The names of the labels of each text.
         vectorizer : Vectorizer, optional
             What to take as features: see its settings. The index fits a copy of it.
         titles : dict, optional
             What people read for labels whose names are URIs or codes, by name: see
-            `irli.labels.titles.read_titles`. `names.title` has them afterwards. A label is learned
+            `irli.labels.files.read_titles`. `names.title` has them afterwards. A label is learned
             from its title, too, as from one more text: so they should be in the language of the
             texts.
         **options

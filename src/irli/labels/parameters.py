@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from irli._native import LabelPlan
 from irli.base.checks import check_choice, check_int, check_keywords
-from irli.labels.calibration import Calibration
+from irli.labels.tuning.calibration import Calibration
 
 # The kernels use the position.
 SCORES = ("weighted-votes", "probability", "logit", "log-probability", "votes")

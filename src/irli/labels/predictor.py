@@ -14,9 +14,9 @@ from irli.base.memory import read_only
 from irli.base.threads import run_all, run_batch
 from irli.base.types import Rows
 from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.labels.calibration import INDEX_ALONE, Calibration, Candidates
-from irli.labels.features import to_arrays
+from irli.labels.build.features import to_arrays
 from irli.labels.parameters import LabelParameters
+from irli.labels.tuning.calibration import INDEX_ALONE, Calibration, Candidates
 
 _SLOW = 1 << 26  # multiplications to score the buckets, from which on threads share a single row
 

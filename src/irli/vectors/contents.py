@@ -32,7 +32,7 @@ from irli.engine.vector_layout import (
     VectorLayout,
     check_layout,
 )
-from irli.vectors.held_out import HeldOut, hold_out
+from irli.vectors.build.held_out import HeldOut, hold_out
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.tune_result import TuneResult
 

@@ -42,14 +42,14 @@ from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.engine.vector_layout import SearchPlan
 from irli.errors import InvalidParameter, NotFitted
+from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.held_out import HeldOut, hold_out, require_queries
+from irli.vectors.cost import count_exact_work, count_work
 from irli.vectors.parameters import FilterPlan, SearchArguments, SearchParameters
+from irli.vectors.range_search import find_within, rank_by_distance
 from irli.vectors.results import MakeResult, RangeResult, SearchResult, choose_result
 from irli.vectors.searcher import Explanation, Searcher, join_explanations
 from irli.vectors.tune_result import TuneResult
-from irli.vectors.within import find_within, rank_by_distance
-from irli.vectors.work import count_exact_work, count_work
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.options import LearnArguments
@@ -154,7 +154,7 @@ class VectorIndex(SavedIndex, Configured):
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
         from irli.learning.options import LearnArguments, LearnOptions
-        from irli.vectors.assemble import assemble, assemble_exact
+        from irli.vectors.build.assemble import assemble, assemble_exact
 
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
@@ -181,8 +181,8 @@ class VectorIndex(SavedIndex, Configured):
             return self._set(dataclasses.replace(contents, strings=named.strings), source)
 
         from irli.learning import learn, load_runs
-        from irli.vectors.problem import make_problem
-        from irli.vectors.tune import tune
+        from irli.vectors.build.problem import make_problem
+        from irli.vectors.tuning.tune import tune
 
         load_runs(run.device)  # fails early if torch or the device is missing
         problem, tuning = make_problem(
@@ -493,7 +493,7 @@ class VectorIndex(SavedIndex, Configured):
             The parameters, their measured recall and counted work, and whether the recall was
             reached.
         """
-        from irli.vectors.tune import tune
+        from irli.vectors.tuning.tune import tune
 
         searcher = self._fitted()
         held = self._tuning
@@ -525,7 +525,7 @@ class VectorIndex(SavedIndex, Configured):
         return f"VectorIndex({settings}, {len(self)} items, {repetitions} x {buckets} buckets)"
 
     def _repr_html_(self) -> str:
-        from irli.vectors.show import show_index
+        from irli.vectors.notebook import show_index
 
         if self._searcher is None:
             return f"<code>{escape(repr(self))}</code>"

@@ -46,7 +46,7 @@ class OperatingPoint(NamedTuple):
     picked : int
         Candidates that codes choose for a strange query, or 0 if they are chosen as for others.
     work : float
-        What a query costs: see `irli.vectors.work`.
+        What a query costs: see `irli.vectors.cost`.
     """
 
     k: int

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from irli.base.checks import check_bool, check_float, check_int
 from irli.engine.vector_layout import VectorLayout
+from irli.vectors.cost import count_exact_work
 from irli.vectors.parameters import SearchParameters
-from irli.vectors.work import count_exact_work
 
 
 class TuneResult(NamedTuple):
@@ -25,7 +25,7 @@ class TuneResult(NamedTuple):
     scanned : float
         Entries that a query reads, on average.
     work : float
-        What a query costs, in counted nanoseconds (see `irli.vectors.work`).
+        What a query costs, in counted nanoseconds (see `irli.vectors.cost`).
     reached : bool
         Whether recall and self-hits reach their targets.
     """

@@ -1,0 +1,204 @@
+"""LabelJob: which labels each shard has, its rows as files, and the phases of one label shard.
+
+All shards have the same routers, which are learned once, with all labels. In its buckets each has
+its own labels only. Routers that learn from a part of the labels know less of the rows, and what
+they say of a label depends on the others of the part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.folder import VERSION, Folder
+from irli.base.recipe import Recipe
+from irli.base.sparse import as_labels, as_rows
+from irli.base.types import Rows, Sparse
+from irli.cluster.build.job import Job
+from irli.cluster.build.label_blend import write_held
+from irli.cluster.build.workdir import check_space, store, store_sparse
+from irli.engine.label_layout import LabelLayout
+from irli.labels.build.assemble import assemble_labels
+from irli.labels.contents import pack_labels
+from irli.labels.changes.edit import take_labels
+from irli.labels.build.features import as_sparse, hash_features
+from irli.labels.index import complete_labels, count_labels
+from irli.labels.predictor import Predictor
+from irli.labels.build.problem import LabelProblem, Split, make_label_problem
+from irli.labels.build.routing import choose_routing
+from irli.labels.tuning.tune import Wishes, choose_score
+from irli.learning.options import LearnOptions
+from irli.learning.repetition import Repetition
+
+_WIDTH = 200  # labels of a row by which the routers' scores are compared
+_FORM = 4  # of what a step leaves behind; earlier ones are not reused
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelJob(Job):
+    """How to build each shard of a label index.
+
+    Attributes
+    ----------
+    rows, labels : str
+        Paths of files: .npy, or .npz of a CSR.
+    titles : int
+        So many of the last rows are titles of labels.
+    label_count : int
+        L, of all shards.
+    objective : str
+        See `irli.labels.tuning.objective`.
+    """
+
+    rows: str
+    labels: str
+    titles: int
+    label_count: int
+    objective: str
+
+    def describe(self, shard: int) -> list[Any]:
+        names = [Path(self.rows).name, Path(self.labels).name]
+        recipe = dataclasses.asdict(self.recipe)
+        return [VERSION, names, self.titles, self.shards, recipe, self.objective, _FORM]
+
+    def learned_by(self, shard: int) -> int:
+        return 0
+
+    def recipe_of(self, shard: int) -> Recipe:
+        return self.recipe.resolve_for_labels(self.label_count)
+
+    def learned_recipe(self, shard: int) -> Recipe:
+        return self._take_width(LabelProblem.load(self.problem(self.learned_by(shard))))
+
+    def _take_width(self, made: LabelProblem) -> Recipe:
+        """Return the recipe with the width that was chosen for the problem."""
+        return dataclasses.replace(self.recipe_of(0), hidden=made.hidden)
+
+    def make_problem(self, shard: int) -> LabelProblem:
+        rows, labels = self._read()
+        run = LearnOptions(threads=self.threads, device=self.device)
+        given = rows.shape[0] - self.titles
+        scaling, recipe, trials = choose_routing(
+            rows[:given], labels[:given], self.recipe, Wishes(None, self.objective), run
+        )
+        made = make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
+        return made._replace(trials=trials)
+
+    def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
+        rows, labels = self._read()
+        counts, several = count_labels(labels), self.shards > 1
+        dealt = deal_labels(counts, self.shards)
+        own, layout = dealt[shard], assemble_labels(repetitions, counts)
+        made, wishes = LabelProblem.load(saved), Wishes(None, self.objective)
+        if several:
+            made, wishes = self._wish(made, layout, rows, labels)
+        contents = complete_labels(
+            made._replace(split=serve_all(made.split, labels, dealt)),
+            repetitions,
+            take_labels(layout, own) if several else layout,
+            rows,
+            as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
+            self._take_width(made),
+            wishes,
+            self.threads,
+        )
+        if contents.model.held is not None:
+            write_held(self.held(shard), contents.model.held, contents.model.calibration)
+        return pack_labels(contents)
+
+    def _wish(
+        self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse
+    ) -> tuple[LabelProblem, Wishes]:
+        """Return what several shards must have, so that their log-odds can be compared.
+
+        With a ranker they are better calibrated. The score is chosen by all labels; the problem
+        keeps what was tried.
+        """
+        held = made.split.held
+        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self._take_width(made)))
+        width = min(_WIDTH, self.label_count)
+        score, tried = choose_score(Predictor(layout), routed, labels[held], width, self.threads)
+        wishes = Wishes(True, self.objective, keep_held=True, score=score)
+        return made._replace(trials=[*made.trials, *tried]), wishes
+
+    def held(self, shard: int) -> Path:
+        """Return the file with the candidates of held-out rows, by which shards are compared."""
+        return self.index(shard).with_name("held.npz")
+
+    def _read(self) -> tuple[Rows, Sparse]:
+        given: Any = np.load(self.rows) if self.rows.endswith(".npy") else sp.load_npz(self.rows)
+        rows = as_rows(given)
+        return rows, as_labels(sp.csr_array(sp.load_npz(self.labels)), rows.shape[0])
+
+
+def make_label_job(
+    folder: Path,
+    rows: Rows,
+    labels: Sparse,
+    recipe: Recipe,
+    shards: int,
+    threads: int,
+    device: str,
+    objective: str,
+    titles: int = 0,
+) -> LabelJob:
+    """Write checked rows and labels to `folder`, and return the job that reads them.
+
+    So many of the last rows are `titles`.
+    """
+    size = rows.size if isinstance(rows, np.ndarray) else rows.nnz
+    check_space(folder, 4 * int(size) + 8 * int(labels.nnz), "the rows and their labels")
+    if isinstance(rows, np.ndarray):
+        path = store(folder, "rows", rows)
+    else:
+        path = store_sparse(folder, "rows", rows)
+    return LabelJob(
+        folder=str(folder),
+        shards=shards,
+        recipe=recipe,
+        slice_bytes=8 * int(size) + 8 * int(labels.nnz),
+        threads=threads,
+        device=device,
+        rows=path,
+        labels=store_sparse(folder, "labels", labels),
+        titles=titles,
+        label_count=labels.shape[1],
+        objective=objective,
+    )
+
+
+def deal_labels(counts: NDArray[np.int64], shards: int) -> list[NDArray[np.int64]]:
+    """Deal the labels out by frequency, so that all shards get common and rare ones alike.
+
+    Examples
+    --------
+    >>> deal_labels(np.array([5, 1, 9, 2, 7]), 2)
+    [array([0, 1, 2]), array([3, 4])]
+    """
+    order = np.argsort(-counts, kind="stable")
+    return [np.sort(order[shard::shards]) for shard in range(shards)]
+
+
+def serve_all(split: Split, labels: Sparse, dealt: list[NDArray[np.int64]]) -> Split:
+    """Return the split. If it holds out no row of some shard, all rows are held out and learned.
+
+    Examples
+    --------
+    >>> labels = sp.csr_array(np.eye(3, dtype="f4"))
+    >>> split = Split(np.array([0, 1]), np.array([2]))
+    >>> serve_all(split, labels, [np.array([0]), np.array([1, 2])]).held
+    array([0, 1, 2])
+    >>> serve_all(split, labels, [np.array([0, 1, 2])]).held
+    array([2])
+    """
+    held = count_labels(labels[split.held])
+    if all(held[own].any() for own in dealt):
+        return split
+    everything = np.union1d(split.train, split.held)
+    return Split(everything, everything)

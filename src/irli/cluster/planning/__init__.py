@@ -1,0 +1,1 @@
+"""Predict what a cluster needs to build and serve an index."""

@@ -1,0 +1,434 @@
+"""Costs: count the work of builds and searches, and measure the seconds per unit on this machine.
+
+The sizes of an index give the work of each step: pairs to compare, buckets to score, and so on. The
+cost of a unit is fitted to a few real builds and searches of generated vectors. They run on one
+thread and are timed in processor seconds, which other programs disturb the least.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time, sleep
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from irli.base.folder import read_folder
+from irli.base.logs import get_logger
+from irli.base.progress import Progress, track
+from irli.base.recipe import Recipe
+from irli.cluster.build.build import finish, learn, prepare
+from irli.cluster.build.vector_job import VectorJob, make_vector_job
+from irli.cluster.shards.merge import merge
+from irli.cluster.shards.serve import LocalShards
+from irli.cluster.shards.shard import VectorShard
+from irli.engine.pq import SAMPLE as CODED_SAMPLE
+from irli.engine.router import unpack
+from irli.errors import ClusterError, FormatError
+from irli.learning.partition import Partition
+from irli.learning.repetition import Repetition
+from irli.learning.sizes import (
+    KMEANS_ITERATIONS,
+    KMEANS_ROUNDS,
+    KMEANS_SAMPLE,
+    bucket_dtype,
+    count_drawn,
+    count_kept_buckets,
+    count_repartitions,
+)
+from irli.vectors.build.assemble import assemble
+from irli.vectors.build.held_out import hold_out
+from irli.vectors.contents import pack_vectors
+from irli.vectors.index import VectorIndex
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.results import SearchResult
+
+log = get_logger(__name__)
+
+_ENLARGED = 12  # copies of each item in measured searches, so that vectors exceed the caches
+_NOISE = 0.3  # standard deviation between the copies of an item: distinct, but in one bucket
+_BATCH = 128  # queries
+_REPEATS = 2  # timings, of which the shortest counts
+# Builds that are measured: (items, buckets, epochs, epochs between re-partitions). They are small,
+# but large enough for codes. No two kinds of work grow together, so their costs can be separated.
+_BUILDS = (
+    (5_000, 64, 2, 2),
+    (8_000, 512, 6, 6),
+    (16_000, 128, 4, 2),
+    (16_000, 512, 2, 2),
+    (64_000, 256, 4, 4),
+    (12_000, 1024, 2, 1),
+    (24_000, 1024, 4, 2),
+)
+_SEARCHED = (2, 6)  # positions of the builds that are searched: few buckets, and many
+_PROBES = (1, 8, 32)
+_FEW = 20  # candidates, at least
+_MERGES = 50  # merges that are timed together
+_WATCHED = ((5_000, 64), (16_000, 512), (32_000, 1024))  # (items, buckets), to measure memory
+_POLL = 0.1  # seconds between two readings of the memory
+_UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work in each
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds per unit of each kind of work, for one recipe and vectors of one dimension.
+
+    Attributes
+    ----------
+    prepare, learn, finish, search : tuple of float
+        Seconds per unit, in the order of `count_prepare_work` and its siblings.
+    merge : tuple of float
+        Seconds to merge the results of shards: per call, and per result.
+    base_bytes : int
+        Memory of a worker beyond what `count_build_bytes` counts.
+    probes : float
+        Buckets probed for recall 0.95 at k = 10 on generated vectors.
+    candidates : float
+        Exact distances computed in that search.
+    distinct : float
+        Share of the scanned entries that are distinct items.
+    """
+
+    dim: int
+    recipe: str
+    prepare: tuple[float, ...]
+    learn: tuple[float, ...]
+    finish: tuple[float, ...]
+    search: tuple[float, ...]
+    merge: tuple[float, ...]
+    base_bytes: int
+    probes: float
+    candidates: float
+    distinct: float
+
+    def save(self, path: Path) -> None:
+        """Write the costs as JSON."""
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Costs:
+        """Read what `save` wrote."""
+        try:
+            fields = json.loads(path.read_text())
+            costs = cls(**(fields | {name: tuple(fields[name]) for name in _UNITS}))
+            reason = "the kinds of work are those of another version"
+            if all(len(getattr(costs, name)) == count for name, count in _UNITS.items()):
+                return costs
+        except (ValueError, TypeError, KeyError) as error:
+            reason = str(error)
+        raise FormatError(
+            f"{path} must hold costs that 'irli plan --costs' wrote. It cannot be read: {reason}. "
+            "Remove it, and the costs are measured again."
+        )
+
+
+# --- counting work -------------------------------------------------------------------------------
+
+
+def count_prepare_work(items: int, recipe: Recipe) -> list[float]:
+    """Return the work of `prepare`: pairs compared for exact neighbours, and items written."""
+    return [min(items, recipe.training_points) * items, items]
+
+
+def count_learn_work(items: int, recipe: Recipe) -> list[float]:
+    """Return the work of `learn` for one repetition.
+
+    That is: queries drawn in training, buckets scored for them, items assigned to buckets, buckets
+    scored for them, and pairs compared by k-means, at most.
+    """
+    drawn = count_drawn(min(items, recipe.training_points), recipe)
+    rounds = recipe.buckets_per_item - 1 + count_repartitions(recipe)
+    start = 0
+    if recipe.start == "kmeans":
+        passes = KMEANS_ITERATIONS + (2 * KMEANS_ROUNDS if recipe.router == "warm" else 0)
+        start = min(items, KMEANS_SAMPLE * recipe.buckets) * passes
+    return [
+        recipe.epochs * drawn,
+        recipe.epochs * drawn * recipe.buckets,
+        rounds * items,
+        rounds * items * recipe.buckets,
+        (start + items) * recipe.buckets,
+    ]
+
+
+def count_finish_work(items: int) -> list[float]:
+    """Return the work of `finish`: shards, items that train the codes, and items written.
+
+    Further repetitions add little, compared with the work of learning them.
+    """
+    return [1, min(items, CODED_SAMPLE), items]
+
+
+def count_search_work(
+    recipe: Recipe, scanned: float, candidates: float, queries: int = 1
+) -> list[float]:
+    """Return the work per query: calls, queries, buckets scored, entries scanned, distances."""
+    return [1 / queries, 1, recipe.repetitions * recipe.buckets, scanned, candidates]
+
+
+def count_build_bytes(items: int, dim: int, recipe: Recipe) -> float:
+    """Return the memory that the largest step of a shard's build needs beyond `base_bytes`.
+
+    That is: vectors, training queries and their neighbours, the best buckets of each item, weights.
+    """
+    queries = min(items, recipe.training_points)
+    place = int(np.dtype(bucket_dtype(recipe.buckets)).itemsize) + 4  # a bucket and its probability
+    kept = count_kept_buckets(items, recipe.choices) * place
+    return (
+        4 * items * dim
+        + 4 * queries * dim
+        + 24 * queries * recipe.neighbors
+        + items * (kept + 8 * recipe.choices)
+        + 16 * recipe.buckets * (recipe.linear + recipe.hidden)
+    )
+
+
+# --- measuring costs -----------------------------------------------------------------------------
+
+
+def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
+    """Measure the costs for vectors of `dim` dimensions, in a minute or two on an idle machine."""
+    rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
+    indexes: list[VectorIndex] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for items, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
+            changes: dict[str, Any] = {
+                "buckets": buckets,
+                "epochs": epochs,
+                "repartition_every": every,
+                "seed": seed,
+            }
+            chosen = dataclasses.replace(recipe, repetitions=1, **changes)
+            job = _make_job(Path(folder), make_skewed(items, dim, seed), chosen)
+            work = {
+                "prepare": count_prepare_work(items, job.recipe),
+                "learn": count_learn_work(items, job.recipe),
+                "finish": count_finish_work(items),
+            }
+            for name, seconds in _build(job).items():
+                rows[name].append((work[name], seconds))
+            indexes.append(VectorIndex.load(job.index(0)))
+    index = indexes[-1]
+    index.tune(0.95, 10)
+    for place in _SEARCHED:
+        indexes[place].defaults = index.defaults  # so that all search in the same way
+    queries = make_skewed(200, dim, seed, part=1)
+    tuned = index.explain(queries)
+    candidates = float(index.defaults.candidates or tuned.candidates.mean())
+    explained = index.explain(queries, probes=8, candidates=10**9)
+    distinct = float(explained.candidates.sum() / max(1, explained.scanned.sum()))
+    return Costs(
+        dim=dim,
+        recipe=recipe.name,
+        **{name: _fit_costs(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
+        search=_measure_search([indexes[place] for place in _SEARCHED], candidates, distinct, seed),
+        merge=_measure_merge(),
+        base_bytes=_measure_base_bytes(dim, recipe),
+        probes=float(tuned.probed.mean()),
+        candidates=candidates,
+        distinct=distinct,
+    )
+
+
+def _build(job: VectorJob) -> dict[str, float]:
+    """Build the only shard of a job, and return the processor seconds of each step."""
+    seconds = {}
+    steps: tuple[tuple[Callable[..., None], list[Any]], ...] = (
+        (prepare, []),
+        (learn, [[0]]),
+        (finish, []),
+    )
+    for step, more in steps:
+        start = process_time()
+        step(job, 0, *more)
+        seconds[step.__name__] = process_time() - start
+    return seconds
+
+
+def make_skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArray[np.float32]:
+    """Make clustered vectors (items, dim) with clusters of unequal size.
+
+    Another `part` has other vectors of the same distribution.
+    """
+    clusters = 1000
+    shape = np.random.default_rng(seed)
+    centres = shape.normal(size=(clusters, dim)).astype(np.float32)
+    share = 1 / np.arange(1, clusters + 1) ** 0.7
+    rng = np.random.default_rng([seed, part, items])
+    owner = rng.choice(clusters, size=items, p=share / share.sum())
+    noise = rng.standard_normal(size=(items, dim), dtype=np.float32)
+    made: NDArray[np.float32] = centres[owner] + np.float32(0.6) * noise
+    return made
+
+
+def _make_job(folder: Path, vectors: NDArray[np.float32], recipe: Recipe) -> VectorJob:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    settings: dict[str, Any] = {"metric": "l2", "shards": 1, "threads": 1, "device": "cpu"}
+    job, _ = make_vector_job(place, vectors, None, None, None, recipe=recipe, **settings)
+    return job
+
+
+def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return the seconds per unit of each kind of work, by non-negative least squares.
+
+    Relative errors are minimised, so that small measurements count as much as large ones.
+    """
+    matrix, times = np.array(work, dtype=float), np.array(seconds)
+    size = matrix.max(axis=0)  # NNLS needs columns of similar size
+    solution, _ = nnls(matrix / size / times[:, None], np.ones(len(times)))
+    return tuple(float(value) for value in solution / size)
+
+
+def _measure_search(
+    indexes: list[VectorIndex], usual: float, distinct: float, seed: int
+) -> tuple[float, ...]:
+    """Measure searches of shards whose vectors do not fit into the caches."""
+    queries = make_skewed(_BATCH, indexes[0].stats()["dim"], seed, part=2)
+    base = max(_FEW, round(usual))
+    work, seconds = [], []
+    for large in map(_enlarge, indexes):
+        with _serve(large) as shards:
+            for probes in _PROBES:
+                for candidates in (_FEW, 2 * base, 8 * base):
+                    chosen = large.defaults.replace(probes=probes, candidates=candidates)
+                    explained = large.explain(queries, probes=probes, candidates=candidates)
+                    read = float(explained.scanned.mean())
+                    exact = min(candidates, distinct * read)
+                    for count in (1, _BATCH):
+                        work.append(count_search_work(large.recipe, read, exact, count))
+                        seconds.append(_time_search(shards, queries, count, chosen))
+    return _fit_costs(work, seconds)
+
+
+@contextmanager
+def _serve(index: VectorIndex) -> Iterator[LocalShards]:
+    """Serve an index as a single shard, since calls to a shard cost time too."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        yield LocalShards([Path(folder)], VectorShard, mmap=True, verify=False)
+
+
+def _time_search(shards: LocalShards, queries: Any, count: int, chosen: SearchParameters) -> float:
+    """Return the processor seconds per query, in batches of `count`."""
+    times = []
+    for _ in range(_REPEATS):
+        start = process_time()
+        for low in range(0, len(queries), count):
+            shards.call("search", [(queries[low : low + count], 10, chosen, None, 1)], None, False)
+        times.append(process_time() - start)
+    return min(times) / len(queries)
+
+
+def _enlarge(index: VectorIndex) -> VectorIndex:
+    """Return the index with several noisy copies of each item, in the buckets of the original."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        saved = read_folder(folder, mmap=False)
+    vectors, meta = saved.arrays["vectors"], saved.meta
+    rng = np.random.default_rng(0)
+    many = np.concatenate(
+        [
+            vectors + _NOISE * rng.standard_normal(size=vectors.shape, dtype=np.float32)
+            for _ in range(_ENLARGED)
+        ]
+    )
+    routers = unpack(saved.tensors, meta["linear"], meta["stages"])
+    offsets, items = saved.arrays["offsets"], saved.arrays["items"]
+    repetitions = []
+    for starts, router in zip(offsets, routers, strict=True):
+        bucket = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
+        entries = items[starts[0] : starts[-1]]
+        order = np.argsort(entries, kind="stable")
+        counts = np.bincount(entries, minlength=len(vectors))
+        # Items that missed themselves have one more bucket, which is left out here.
+        places = (np.cumsum(counts) - counts)[:, None] + np.arange(counts.min())
+        assignment = np.tile(bucket[order][places], (_ENLARGED, 1))
+        repetitions.append(Repetition(router, Partition(router.buckets, assignment), []))
+    contents = assemble(
+        many,
+        index.metric,
+        index.recipe,
+        repetitions,
+        ids=np.arange(len(many)),
+        tuning=hold_out(saved.arrays["tuning_queries"], saved.arrays["tuning_rows"]),
+    )
+    large = VectorIndex.from_folder(pack_vectors(contents))
+    large.defaults = index.defaults
+    return large
+
+
+def _measure_merge() -> tuple[float, ...]:
+    """Return the seconds to merge the results of shards: per call, and per result."""
+    shards, k = 8, 10
+    rng = np.random.default_rng(0)
+    work, seconds = [], []
+    for queries in (1, 8, _BATCH):
+        parts = [
+            SearchResult(
+                np.sort(rng.random((queries, k), dtype=np.float32)),
+                rng.integers(10**6, size=(queries, k)),
+            )
+            for _ in range(shards)
+        ]
+        start = process_time()
+        for _ in range(_MERGES):
+            merge(parts, k, "l2")
+        seconds.append((process_time() - start) / _MERGES)
+        work.append([1.0, float(queries * shards * k)])
+    return _fit_costs(work, seconds)
+
+
+def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
+    """Return the memory of a worker beyond `count_build_bytes`: torch, compiled kernels.
+
+    It is the peak over three small builds in a process of their own.
+    """
+    arguments = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
+    code = f"from irli.cluster.planning.costs import print_peak; print_peak({arguments!r})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if run.returncode:
+        lines = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
+        raise ClusterError(
+            f"The memory of a worker cannot be measured: {lines[-1]}. Free some memory for a "
+            "process with torch, and some space in the temporary folder for small builds."
+        )
+    return int(run.stdout.splitlines()[-1])
+
+
+def print_peak(arguments: str) -> None:
+    """Build in this process, and print its peak private memory beyond `count_build_bytes`."""
+    dim, settings, builds = json.loads(arguments)
+    recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, repartition_every=1)
+    most = float(_read_private_bytes())
+    with tempfile.TemporaryDirectory() as folder:
+        for items, buckets in builds:
+            chosen = dataclasses.replace(recipe, buckets=buckets)
+            job = _make_job(Path(folder), make_skewed(items, dim), chosen)
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(_build, job)
+                while not running.done():
+                    most = max(
+                        most, _read_private_bytes() - count_build_bytes(items, dim, job.recipe)
+                    )
+                    sleep(_POLL)
+                running.result()
+    print(int(most))  # `_measure_base_bytes` reads it from another process
+
+
+def _read_private_bytes() -> int:
+    """Return the bytes of memory that this process shares with no other."""
+    with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
+        private = [int(line.split()[1]) for line in file if line.startswith("Private_")]
+    return 1024 * sum(private)

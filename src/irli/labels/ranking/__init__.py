@@ -1,0 +1,1 @@
+"""Rank labels besides the routers: linear classifiers, and the nearest known rows."""

@@ -1,0 +1,1 @@
+"""Choose on held-out rows how a label index predicts."""

@@ -1,0 +1,1 @@
+"""Tune the search of a vector index on held-out queries."""
