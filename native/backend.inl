@@ -31,7 +31,6 @@ constexpr Kernels kKernels = {
     route,
     route_part,
     search_block,
-    run_stage,
     count_votes,
     route_row_part,
     predict_block,

@@ -19,47 +19,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool are_counts(const std::vector<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return v >= 0 && v < 1e9; });
+double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+// Copy the values of a plan for each level. There is one at least.
+int64_t read_levels(const std::vector<double>& values, double* out) {
+  if (values.empty() || values.size() > kLevels)
+    throw std::invalid_argument("A SearchPlan must have 1 to 24 levels.");
+  std::copy(values.begin(), values.end(), out);
+  return static_cast<int64_t>(values.size());
 }
 
-SearchPlan make_plan(int64_t k, int64_t probes, double threshold, int64_t min_votes,
-                     int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
-                     const std::vector<double>& thresholds, const std::vector<double>& centroids,
-                     double start, double exact_from, double unsure, double far, int64_t wide,
-                     int64_t spent, int64_t picked, double length) {
-  const bool codes = score == kCodes;
-  const int64_t levels = static_cast<int64_t>(thresholds.size());
-  if (k < 1 || probes < 0 || min_votes < 0 || candidates < 0 || score < 0 || score > kCodes ||
-      (codes && (candidates < 1 || candidates > kMostCandidates || by_score > 0)) ||
-      !(by_score >= 0 && by_score < 1e30) || levels > kLevels ||
-      (levels && centroids.size() != thresholds.size()) || centroids.size() > kLevels ||
-      !are_counts(centroids) ||
-      !(start >= 0) || !(length >= 0 && length < 1e30) || wide < 0 || spent < 0 || picked < 0 || picked > kMostCandidates ||
-      (picked > 0 && (by_score > 0 || min_votes > 1)))
+// Raise unless kernels can follow the plan.
+void check_plan(const SearchPlan& plan) {
+  const bool codes = plan.score == kCodes;
+  const auto is_count = [](double value) { return value >= 0 && value < 1e9; };
+  if (plan.k < 1 || plan.probes < 0 || plan.min_votes < 0 || plan.candidates < 0 ||
+      plan.score < 0 || plan.score > kCodes ||
+      (codes && (plan.candidates < 1 || plan.candidates > kMostCandidates)) ||
+      ((codes || plan.picked > 0) && (plan.by_score || plan.min_votes > 1)) ||
+      plan.picked < 0 || plan.picked > kMostCandidates || plan.wide < 0 ||
+      (plan.exact && (plan.by_score || plan.min_votes > 1)) || !(plan.start >= 0) ||
+      !(plan.length >= 0 && plan.length < 1e30) || plan.levels < 1 || plan.levels > kLevels ||
+      !std::all_of(plan.centroids, plan.centroids + plan.levels, is_count))
     throw std::invalid_argument("The parameters of a SearchPlan are out of range.");
-  SearchPlan plan{};
-  plan.k = k;
-  plan.probes = probes;
-  plan.threshold = threshold;
-  plan.min_votes = min_votes;
-  plan.candidates = candidates;
-  plan.score = static_cast<Score>(score);
-  plan.by_score = by_score;
-  plan.exact = exact;
-  plan.fill = fill;
-  plan.levels = levels;
-  std::copy(thresholds.begin(), thresholds.end(), plan.thresholds);
-  std::copy(centroids.begin(), centroids.end(), plan.centroids);
-  plan.start = start;
-  plan.exact_from = exact_from;
-  plan.unsure = unsure;
-  plan.far = far;
-  plan.wide = wide;
-  plan.spent = spent;
-  plan.picked = picked;
-  plan.length = length;
-  return plan;
 }
 
 // Read the arrays of a `VectorLayout` in Python, and check all that kernels rely on.
@@ -183,10 +165,10 @@ class VectorSearcher {
                  const std::optional<Array<int64_t, nb::ndim<2>>>& work,
                  const std::optional<Array<const float, nb::ndim<2>>>& routed) {
     const int64_t rows = static_cast<int64_t>(queries.shape(0));
+    require(plan);
     check_shape("queries", queries, {-1, layout_.dim});
     check_shape("distances", distances, {rows, plan.k});
     check_shape("items", items, {rows, plan.k});
-    check_plan(plan);
     if (work) check_shape("work", *work, {rows, kWork});
     if (first < 0 || last > rows || (routed && rows != 1))
       throw std::invalid_argument("The rows are out of range.");
@@ -233,7 +215,7 @@ class VectorSearcher {
     const Row<int64_t> found(items);
     if (!names.has(layout_.items) || !near.has(plan.k) || !found.has(plan.k))
       throw std::invalid_argument("The ids or the answers have the wrong type or shape.");
-    check_plan(plan);
+    require(plan);
     Filter permitted{};
     const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
     nb::gil_scoped_release unlocked;
@@ -282,13 +264,13 @@ class VectorSearcher {
   nb::dict explain(const Queries& query, const SearchPlan& plan, const Allowed& allowed,
                    const Rows& rows_allowed) {
     check_shape("query", query, {1, layout_.dim});
-    check_plan(plan);
+    require(plan);
     Filter permitted{};
     const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
     std::vector<float> distances(static_cast<size_t>(plan.k));
     std::vector<int64_t> items(static_cast<size_t>(plan.k));
     std::vector<int32_t> votes(static_cast<size_t>(plan.k));
-    std::array<double, 4> seconds{};
+    double seconds[4];
     std::vector<float> logits;
     std::vector<int32_t> probed, candidates;
     Counts counts{};
@@ -296,19 +278,19 @@ class VectorSearcher {
       nb::gil_scoped_release unlocked;
       const Borrowed<SearchScratch> borrowed(pool_, layout_);
       Scratch& scratch = borrowed->prepare(plan);
-      for (int64_t stage = kRoute; stage <= kRerank; ++stage) {
-        const Clock::time_point start = Clock::now();
-        kernels_.run_stage(static_cast<Stage>(stage), layout_, plan, filter, query.data(), scratch,
-                           distances.data(), items.data());
-        seconds[static_cast<size_t>(stage)] =
-            std::chrono::duration<double>(Clock::now() - start).count();
-      }
+      std::fill_n(scratch.seconds, 4, 0.0);
+      scratch.now = now;
+      scratch.last = now();
+      kernels_.search_block(layout_, plan, filter, nullptr, kPlain, query.data(), 1, scratch,
+                            distances.data(), items.data(), nullptr);
+      scratch.now = nullptr;
+      std::copy_n(scratch.seconds, 4, seconds);
       counts = scratch.counts;
       if (!plan.exact)
         logits.assign(scratch.logits, scratch.logits + layout_.repetitions * layout_.buckets);
       probed.assign(scratch.probed, scratch.probed + counts.probed);
       candidates.assign(scratch.touched, scratch.touched + scratch.counts.last);
-      if (counts.coded > 0 || counts.strange) kernels_.count_votes(layout_, filter, scratch);
+      if (!counts.exact) kernels_.count_votes(layout_, filter, scratch);
       for (size_t t = 0; t < items.size(); ++t)
         votes[t] = items[t] < 0 || counts.exact ? 0 : scratch.votes[items[t]];
     }
@@ -330,7 +312,8 @@ class VectorSearcher {
   }
 
  private:
-  void check_plan(const SearchPlan& plan) const {
+  void require(const SearchPlan& plan) const {
+    check_plan(plan);
     if ((plan.score == kCodes || plan.picked > 0) && layout_.codes.pieces == 0)
       throw std::invalid_argument("The plan scores by codes, and the index has none.");
   }
@@ -374,39 +357,51 @@ class VectorSearcher {
 }  // namespace
 
 void bind_search(nb::module_& m) {
+  // What Python leaves out has the value that changes nothing.
   nb::class_<SearchPlan>(m, "SearchPlan", "The parameters of a search, as the kernels read them.")
-      .def(
-          "__init__",
-          [](SearchPlan* plan, int64_t k, int64_t probes, double threshold, int64_t min_votes,
-             int64_t candidates, int64_t score, double by_score, bool exact, bool fill,
-             const std::vector<double>& thresholds, const std::vector<double>& centroids,
-             double start, double exact_from, double unsure, double far, int64_t wide,
-             int64_t spent, int64_t picked, double length) {
-            new (plan)
-                SearchPlan(make_plan(k, probes, threshold, min_votes, candidates, score, by_score, exact, fill,
-                                     thresholds, centroids, start, exact_from, unsure,
-                                     far, wide, spent, picked, length));
+      .def("__init__",
+           [](SearchPlan* plan) {
+             new (plan) SearchPlan{};
+             plan->k = plan->levels = plan->min_votes = 1;
+             plan->thresholds[0] = -HUGE_VAL;
+             plan->fill = true;
+             plan->exact_from = plan->far = HUGE_VAL;
+             plan->score = kLogProbability;
+           })
+      .def_rw("k", &SearchPlan::k)
+      .def_prop_rw(
+          "thresholds",
+          [](const SearchPlan& plan) {
+            return std::vector<double>(plan.thresholds, plan.thresholds + plan.levels);
           },
-          nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("threshold"),
-          nb::arg("min_votes"), nb::arg("candidates"), nb::arg("score"),
-          nb::arg("by_score") = 0.0, nb::arg("exact") = false, nb::arg("fill") = true, nb::arg("thresholds") = std::vector<double>(),
-          nb::arg("centroids") = std::vector<double>(),
-          nb::arg("start") = 0.0, nb::arg("exact_from") = HUGE_VAL, nb::arg("unsure") = 0.0,
-          nb::arg("far") = HUGE_VAL,
-          nb::arg("wide") = 0, nb::arg("spent") = 0, nb::arg("picked") = 0,
-          nb::arg("length") = 0.0)
-      .def_ro("k", &SearchPlan::k)
-      .def_ro("probes", &SearchPlan::probes)
-      .def_ro("threshold", &SearchPlan::threshold)
-      .def_ro("min_votes", &SearchPlan::min_votes)
-      .def_ro("candidates", &SearchPlan::candidates)
-      .def_ro("exact", &SearchPlan::exact)
-      .def_ro("unsure", &SearchPlan::unsure)
-      .def_ro("far", &SearchPlan::far)
-      .def_ro("wide", &SearchPlan::wide)
-      .def_ro("spent", &SearchPlan::spent)
-      .def_ro("picked", &SearchPlan::picked)
-      .def_prop_ro("score", [](const SearchPlan& plan) { return static_cast<int64_t>(plan.score); });
+          [](SearchPlan& plan, const std::vector<double>& values) {
+            plan.levels = read_levels(values, plan.thresholds);
+          })
+      .def_prop_rw(
+          "centroids",
+          [](const SearchPlan& plan) {
+            return std::vector<double>(plan.centroids, plan.centroids + plan.levels);
+          },
+          [](SearchPlan& plan, const std::vector<double>& values) {
+            if (read_levels(values, plan.centroids) != plan.levels)
+              throw std::invalid_argument("A SearchPlan must have centroids for each threshold.");
+          })
+      .def_rw("probes", &SearchPlan::probes)
+      .def_rw("fill", &SearchPlan::fill)
+      .def_rw("start", &SearchPlan::start)
+      .def_rw("exact_from", &SearchPlan::exact_from)
+      .def_rw("exact", &SearchPlan::exact)
+      .def_rw("unsure", &SearchPlan::unsure)
+      .def_rw("far", &SearchPlan::far)
+      .def_rw("wide", &SearchPlan::wide)
+      .def_rw("picked", &SearchPlan::picked)
+      .def_rw("length", &SearchPlan::length)
+      .def_prop_rw(
+          "score", [](const SearchPlan& plan) { return static_cast<int64_t>(plan.score); },
+          [](SearchPlan& plan, int64_t score) { plan.score = static_cast<Score>(score); })
+      .def_rw("min_votes", &SearchPlan::min_votes)
+      .def_rw("candidates", &SearchPlan::candidates)
+      .def_rw("by_score", &SearchPlan::by_score);
 
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<VectorSearcher>(m, "VectorSearcher", "A vector index that threads can search.")

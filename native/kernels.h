@@ -30,8 +30,6 @@ struct Kernels {
   bool (*search_block)(const VectorLayout&, const SearchPlan&, const Filter*, const int64_t* ids,
                        Form, const float* queries, int64_t count, Scratch&, float* distances,
                        int64_t* items, Counts* counts);
-  void (*run_stage)(Stage, const VectorLayout&, const SearchPlan&, const Filter*,
-                    const float* query, Scratch&, float* distances, int64_t* items);
   void (*count_votes)(const VectorLayout&, const Filter*, Scratch&);
   // predict.inl
   void (*route_row_part)(const LabelLayout&, const SparseRows&, int64_t row, int64_t first,

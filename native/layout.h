@@ -118,33 +118,31 @@ struct Filter {
 
 struct SearchPlan {
   int64_t k;
-  int64_t probes;      // buckets in each repetition, or 0 to probe by threshold
-  double threshold;    // the lowest log-probability of a probed bucket
-  int64_t min_votes;
-  int64_t candidates;  // the most exact distances to compute, or 0 for no limit
-  Score score;
-  double by_score;     // what a unit of score is worth, as a distance; 0 ranks by distance alone
-  bool exact;          // compare all items, without routing
-  bool fill;           // probe more if fewer than k items are found; `tune` looks without that
-  // Widening. A filter leaves few of the near items. The search starts at the level `start`, and
-  // goes on as long as it sees that more are missing. From the level `exact_from` on, it is cheaper
-  // to compare all allowed items.
-  int64_t levels;      // 0: widen only until k items are found
-  double thresholds[kLevels];
-  double centroids[kLevels];  // buckets probed besides: those with the nearest centroids
+  // What is read at each level: a search at level j reads as much as one for k 2^j items.
+  int64_t levels;              // 1 at least
+  double thresholds[kLevels];  // the lowest log-probability of a bucket
+  double centroids[kLevels];   // buckets besides: those with the nearest centroids
+  int64_t probes;              // the most buckets in each repetition that routers choose, or 0
+  bool fill;                   // go on if fewer than k items are found; `tune` looks without that
+  // Under a filter, the search starts at the level `start`. From the level `exact_from` on, it costs
+  // less to compare all allowed items.
   double start, exact_from;
+  bool exact;                  // compare all items, without routing
   // A query is strange to the routers if its probed buckets have less than the probability `unsure`
   // together, or if its nearest item is more than `far` times as far as those of its best bucket are
-  // from each other. It probes `wide` buckets in all, more than the routers chose: those that hold
-  // the nearest items, as far as centroids can tell. If that is all buckets, all items are compared.
-  // If it was first answered like the others, it probes `spent` buckets fewer.
-  double unsure;       // 0: none
-  double far;          // infinite: none
-  int64_t wide, spent;
-  int64_t picked;      // candidates that codes choose for it, or 0 to choose them as for others
+  // from each other. It goes on until it has read `wide` buckets in all, those with the nearest
+  // centroids.
+  double unsure;               // 0: none
+  double far;                  // infinite: none
+  int64_t wide;
+  int64_t picked;              // candidates that codes choose for it, or 0 to choose them as for others
   // Inner products rank the items alike whatever the length of the query. So all queries are routed
   // at one length, which the routers know well.
-  double length;       // 0: as they are
+  double length;               // 0: as they are
+  Score score;
+  int64_t min_votes;
+  int64_t candidates;          // the most exact distances to compute, or 0 for no limit
+  bool by_score;               // rank by score, and equal ones by distance
 };
 
 enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
@@ -153,18 +151,19 @@ enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
 // those of them that it allows.
 struct Counts {
   int64_t probed, found, read, chosen;
-  int64_t last;  // candidates of the last scan; a strange query has two
+  int64_t near;    // buckets read because their centroids are near
+  int64_t last;    // candidates of the last scan, if there were several
   int64_t passed, permitted;
   int64_t coded;   // entries that were read as codes
   int64_t picked;  // candidates that codes chose
-  int64_t plain;   // candidates of a scan without codes
-  double sure;  // the probability of the probed buckets, averaged over the repetitions
+  int64_t plain;   // candidates of scans without codes
+  double sure;     // the probability of the likely buckets, averaged over the repetitions
   double level;
   bool exact, strange;
 };
 
 // The memory in which one thread answers queries. Arrays over the items are not cleared between
-// queries: `stamp` holds the number of the last query that found the item.
+// queries: `stamp` holds the number of the last scan that found the item.
 struct Scratch {
   float* scaled;            // (kBlock, d): the queries at the length of the plan
   float* rows;              // (block, d): the queries
@@ -182,9 +181,11 @@ struct Scratch {
   float* logits;            // (block, R, B): log-probabilities after routing
   const float* routed;      // (1, R, B): those of a query that is already routed, or null
   float* order;             // (max(B, N))
-  int32_t* probed;          // (R B): r B + bucket
+  int32_t* probed;          // (R B + 1): r B + bucket
   float* values;            // (R B): what each probed bucket adds to a score
   uint64_t* bucket_keys;    // (R B)
+  uint8_t* marked;          // (R B): which buckets are read already, 0 between two uses
+  float* weakest;           // (R): the lowest log-probability that routers chose
   uint8_t* stamp;           // (N)
   int32_t* votes;           // (N)
   float* scores;            // (N)
@@ -200,8 +201,11 @@ struct Scratch {
   uint64_t* keys;           // (room): the value and the item of each possible candidate
   int64_t room;
   int64_t dim_bytes, width_floats, width_bytes, rotated_floats, columns_floats, sum_columns;
-  uint8_t clock;            // the number of the query, 1 to 255: bytes stay in the cache
+  uint8_t clock;            // the number of the scan, 1 to 255: bytes stay in the cache
   Counts counts;
+  double (*now)();          // a clock, or null
+  double last;              // when the last stage ended
+  double seconds[4];        // of each stage
 };
 
 // --- labels -------------------------------------------------------------------------------------

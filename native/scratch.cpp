@@ -52,9 +52,11 @@ SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
   s.alive = arena_.make<int32_t>(layout.buckets);
   s.logits = arena_.make<float>(kBlock * pairs);
   s.order = arena_.make<float>(larger(layout.buckets, items));
-  s.probed = arena_.make<int32_t>(pairs);
+  s.probed = arena_.make<int32_t>(pairs + 1);
   s.values = arena_.make<float>(pairs);
   s.bucket_keys = arena_.make<uint64_t>(pairs);
+  s.marked = arena_.make<uint8_t>(pairs, true);
+  s.weakest = arena_.make<float>(layout.repetitions);
   s.stamp = arena_.make<uint8_t>(items, true);
   s.votes = arena_.make<int32_t>(items);
   s.scores = arena_.make<float>(items);

@@ -5,8 +5,8 @@
 //   select   the candidates, by codes or by votes and score, and the 8-bit prefilter
 //   rerank   exact distances and the k nearest
 //
-// `search_block` runs all stages for up to kBlock queries. `run_stage` runs one of them, so that
-// `explain` can read the clock and the counts after each.
+// `search_block` routes up to kBlock queries together, and then answers them one by one. `explain` has
+// it read the clock after each stage.
 
 // --- route --------------------------------------------------------------------------------------
 
@@ -167,91 +167,72 @@ inline void route(const VectorLayout& layout, const float* queries, int64_t coun
   return true;
 }
 
-// --- scan: probe --------------------------------------------------------------------------------
+// --- scan: the stream of buckets ----------------------------------------------------------------
+//
+// A search reads a stream of buckets, best first: those that the routers choose, then those with the
+// nearest centroids. At level j it reads as much as a search for 2^j times as many items. A filter
+// starts it at a higher level, and it goes on to higher levels as long as it sees that more is
+// needed: see `answer`.
 
-// A value of a tuned plan at a level, between those of the next whole levels.
-inline double value_at(const double* values, double level) {
+constexpr double kDeepest = 32;  // at this level, all buckets are read
+
+// A value of a plan at a level, between those of the next whole levels.
+inline double value_at(const SearchPlan& plan, const double* values, double level) {
+  if (!(level < static_cast<double>(plan.levels - 1))) return values[plan.levels - 1];
   const int64_t low = static_cast<int64_t>(level);
   const double part = level - static_cast<double>(low);
   return part > 0 ? values[low] + part * (values[low + 1] - values[low]) : values[low];
 }
 
-// The lowest log-probability of a bucket that is probed at a level. Plans that are not tuned divide
-// the probability by four for each level.
+// The lowest log-probability of a bucket that is read at a level. Beyond the levels of the plan, the
+// probability is divided by four for each.
 inline double threshold_at(const SearchPlan& plan, double level) {
-  if (plan.levels == 0) return level > 32 ? -INFINITY : plan.threshold - level * 1.3862943611198906;
-  if (!(level < static_cast<double>(plan.levels - 1))) return -INFINITY;
-  return value_at(plan.thresholds, level);
+  const double beyond = level - static_cast<double>(plan.levels - 1);
+  if (level >= kDeepest) return -INFINITY;
+  return value_at(plan, plan.thresholds, level) - (beyond > 0 ? beyond * 1.3862943611198906 : 0);
 }
 
-// How many of the buckets with the nearest centroids are probed besides, at a level.
-inline int64_t centroids_at(const VectorLayout& layout, const SearchPlan& plan, double level) {
-  if (!layout.centroids.present) return 0;
-  if (plan.levels == 0) return static_cast<int64_t>(plan.centroids[0]);
-  if (!(level < static_cast<double>(plan.levels - 1))) return 0;  // all are probed anyway
-  return static_cast<int64_t>(value_at(plan.centroids, level) + 0.5);
-}
-
-// List the buckets to probe in one repetition in `alive`. Return how many they are.
+// List the buckets of one repetition that the routers choose at a level in `alive`. Return how many
+// they are: the best one at least.
 inline int64_t list_probed(const float* logits, const VectorLayout& layout, const SearchPlan& plan,
                            double level, Scratch& scratch) {
   const int64_t buckets = layout.buckets;
-  if (plan.probes == 0) {
-    // The best bucket is always probed.
-    const float cut = static_cast<float>(threshold_at(plan, level));
-    const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
-    if (count > 0) return count;
-    return find_at_least(logits, buckets, find_largest(logits, buckets), scratch.alive);
+  const double most = static_cast<double>(plan.probes) * exp2(level);
+  const int64_t wanted = plan.probes > 0 && most < static_cast<double>(buckets)
+                             ? static_cast<int64_t>(most) : buckets;
+  const float cut = static_cast<float>(threshold_at(plan, level));
+  int64_t count = buckets;
+  if (cut > -INFINITY) count = find_at_least(logits, buckets, cut, scratch.alive);
+  if (count > wanted) {
+    const float higher = find_cut(logits, buckets, wanted);
+    count = find_at_least(logits, buckets, higher, scratch.alive);
+    return keep_best(scratch.alive, count, wanted, logits, scratch.order);  // drops surplus ties
   }
-  const double most = static_cast<double>(smaller_of(plan.probes, buckets)) * exp2(level);
-  const int64_t wanted = most < static_cast<double>(buckets) ? static_cast<int64_t>(most) : buckets;
-  if (wanted >= buckets) return find_at_least(logits, buckets, -INFINITY, scratch.alive);
-  const float cut = find_cut(logits, buckets, wanted);
-  const int64_t count = find_at_least(logits, buckets, cut, scratch.alive);
-  return keep_best(scratch.alive, count, wanted, logits, scratch.order);  // drops surplus ties
+  if (count == 0)
+    return find_at_least(logits, buckets, find_largest(logits, buckets), scratch.alive);
+  if (!(cut > -INFINITY))
+    for (int64_t b = 0; b < buckets; ++b) scratch.alive[b] = static_cast<int32_t>(b);
+  return count;
 }
 
-// List the buckets to probe for query `row` of the block, and what each adds to a score.
-//
-// With a log-probability score, a bucket adds its lead over the weakest probed bucket of its
-// repetition. So a bucket that is not probed counts like the weakest one.
-inline int64_t probe(const VectorLayout& layout, const SearchPlan& plan, int64_t row, double level,
-                     Scratch& scratch) {
-  int64_t count = 0;
-  double sure = 0;
+// Read the buckets that the routers choose at a level, if they are not read already.
+inline void probe_likely(const VectorLayout& layout, const SearchPlan& plan, const float* logits,
+                         double level, Scratch& scratch) {
+  Counts& counts = scratch.counts;
+  const int64_t buckets = layout.buckets, read = counts.probed;
+  for (int64_t c = 0; c < read; ++c) scratch.marked[scratch.probed[c]] = 1;
   for (int64_t r = 0; r < layout.repetitions; ++r) {
-    const float* logits = scratch.logits + (row * layout.repetitions + r) * layout.buckets;
-    const int64_t begin = count;
+    const int64_t listed = list_probed(logits + r * buckets, layout, plan, level, scratch);
     float weakest = 0;
-    const int64_t listed = list_probed(logits, layout, plan, level, scratch);
     for (int64_t a = 0; a < listed; ++a) {
-      const int32_t bucket = scratch.alive[a];
-      scratch.probed[count] = static_cast<int32_t>(r * layout.buckets) + bucket;
-      scratch.values[count++] = logits[bucket];
-      weakest = smaller_of(weakest, logits[bucket]);
+      const int64_t place = r * buckets + scratch.alive[a];
+      weakest = smaller_of(weakest, logits[place]);
+      scratch.probed[counts.probed] = static_cast<int32_t>(place);
+      counts.probed += !scratch.marked[place];
     }
-    if (plan.unsure > 0)
-      for (int64_t c = begin; c < count; ++c) sure += static_cast<double>(expf(scratch.values[c]));
-    for (int64_t c = begin; c < count; ++c) {
-      if (plan.score == kVotes) {
-        scratch.values[c] = 1;
-      } else if (plan.score == kProbability) {
-        scratch.values[c] = expf(scratch.values[c]);
-      } else {
-        scratch.values[c] -= weakest;
-      }
-    }
+    scratch.weakest[r] = weakest;
   }
-  if (plan.score == kCodes) {
-    // Best buckets first: the sums of their items soon exclude most of the others.
-    for (int64_t c = 0; c < count; ++c)
-      scratch.bucket_keys[c] = make_key(scratch.values[c], static_cast<uint32_t>(scratch.probed[c]));
-    sort_down(scratch.bucket_keys, count);
-    for (int64_t c = 0; c < count; ++c)
-      scratch.probed[c] = static_cast<int32_t>(key_number(scratch.bucket_keys[c]));
-  }
-  scratch.counts.sure = sure / static_cast<double>(layout.repetitions);
-  return count;
+  for (int64_t c = 0; c < read; ++c) scratch.marked[scratch.probed[c]] = 0;
 }
 
 // Add some deviations to the mean nearness of each bucket's items: those of the items along the
@@ -292,47 +273,55 @@ inline void score_centroids(const VectorLayout& layout, const float* query, Scra
   add_spread(layout, scratch);
 }
 
-// Probe `more` buckets besides the first `probed` ones: those that centroids say hold the nearest
-// items. Return how many are probed now.
-inline int64_t probe_nearest(const VectorLayout& layout, const SearchPlan& plan, const float* query,
-                             int64_t more, int64_t probed, Scratch& scratch) {
+// Read `more` buckets, or fewer if fewer are left: those that centroids say hold the nearest items.
+inline void probe_near(const VectorLayout& layout, const float* query, int64_t more,
+                       Scratch& scratch) {
+  Counts& counts = scratch.counts;
   const int64_t buckets = layout.buckets;
   if (!scratch.near_known) score_centroids(layout, query, scratch);
   memcpy(scratch.left, scratch.near, static_cast<size_t>(buckets) * sizeof(float));
   int64_t open = buckets;
-  for (int64_t c = 0; c < probed; ++c)
+  for (int64_t c = 0; c < counts.probed; ++c)
     if (scratch.probed[c] < buckets) {
       scratch.left[scratch.probed[c]] = -INFINITY;
       open -= 1;
     }
   const int64_t wanted = smaller_of(more, open);
-  if (wanted == 0) return probed;
+  if (wanted == 0) return;
   const float cut = find_cut(scratch.left, buckets, wanted);
   int64_t count = find_at_least(scratch.left, buckets, cut, scratch.alive);
   count = keep_best(scratch.alive, count, wanted, scratch.left, scratch.order);
   for (int64_t a = 0; a < count; ++a) {
-    if (!(scratch.left[scratch.alive[a]] > -INFINITY)) continue;  // probed already
-    scratch.probed[probed] = scratch.alive[a];
-    scratch.values[probed++] = plan.score == kVotes ? 1.0f : 0.0f;
+    if (!(scratch.left[scratch.alive[a]] > -INFINITY)) continue;  // read already
+    scratch.probed[counts.probed++] = scratch.alive[a];
+    counts.near += 1;
   }
-  return probed;
 }
 
-// Keep the `wanted` likeliest of the probed buckets, in their order. Return how many are probed now.
-// A router without an idea gives most buckets a little probability, and a threshold lists them all.
-inline int64_t keep_likeliest(const SearchPlan& plan, int64_t probed, int64_t wanted,
-                              Scratch& scratch) {
-  if (probed <= wanted || plan.score == kCodes) return smaller_of(probed, wanted);  // best first
-  const auto key_of = [&](int64_t c) { return make_key(scratch.values[c], static_cast<uint32_t>(c)); };
-  for (int64_t c = 0; c < probed; ++c) scratch.bucket_keys[c] = key_of(c);
-  const uint64_t cut = kth_largest(scratch.bucket_keys, probed, wanted);
-  int64_t kept = 0;
-  for (int64_t c = 0; c < probed; ++c) {
-    if (key_of(c) < cut) continue;
-    scratch.probed[kept] = scratch.probed[c];
-    scratch.values[kept++] = scratch.values[c];
+// Set what the read buckets from number `first` on add to a score.
+//
+// With a log-probability score, a bucket adds its lead over the weakest one that the routers chose in
+// its repetition. So a bucket that they did not choose counts like the weakest one.
+inline void weigh_buckets(const VectorLayout& layout, const SearchPlan& plan, const float* logits,
+                          int64_t first, Scratch& scratch) {
+  for (int64_t c = first; c < scratch.counts.probed; ++c) {
+    const int64_t place = scratch.probed[c];
+    const float lead = logits[place] - scratch.weakest[place / layout.buckets];
+    scratch.values[c] = plan.score == kVotes         ? 1
+                        : plan.score == kProbability ? expf(logits[place])
+                                                     : larger_of(lead, 0.0f);
   }
-  return kept;
+}
+
+// Sort the read buckets from number `first` to `last`, the likeliest first: the sums of the codes of
+// their items soon exclude most of the others.
+inline void sort_buckets(const float* logits, int64_t first, int64_t last, Scratch& scratch) {
+  for (int64_t c = first; c < last; ++c)
+    scratch.bucket_keys[c] =
+        make_key(logits[scratch.probed[c]], static_cast<uint32_t>(scratch.probed[c]));
+  sort_down(scratch.bucket_keys + first, last - first);
+  for (int64_t c = first; c < last; ++c)
+    scratch.probed[c] = static_cast<int32_t>(key_number(scratch.bucket_keys[c]));
 }
 
 // Where the numbers of a probed bucket, r B + bucket, are in an array of shape (R, B + 1).
@@ -340,8 +329,8 @@ inline int64_t place_of(const VectorLayout& layout, int64_t probed) {
   return layout.repetitions == 1 ? probed : probed + probed / layout.buckets;
 }
 
-// The number of the next query.
-inline uint8_t next_query(const VectorLayout& layout, Scratch& scratch) {
+// The number of the next scan.
+inline uint8_t next_scan(const VectorLayout& layout, Scratch& scratch) {
   if (scratch.clock == 255) {
     memset(scratch.stamp, 0, static_cast<size_t>(layout.items));
     scratch.clock = 0;
@@ -349,14 +338,14 @@ inline uint8_t next_query(const VectorLayout& layout, Scratch& scratch) {
   return ++scratch.clock;
 }
 
-// Collect the items of the probed buckets from number `first` on with their votes and scores.
-// `filter` is null if all items are allowed.
-inline void gather(const VectorLayout& layout, const Filter* filter, int64_t first, int64_t probed,
-                   Scratch& scratch) {
-  const uint8_t now = next_query(layout, scratch);
+// Collect the items of the read buckets from number `first` on with their votes and scores. Return
+// how many they are. `filter` is null if all items are allowed.
+inline int64_t gather(const VectorLayout& layout, const Filter* filter, uint8_t now, int64_t first,
+                      Scratch& scratch) {
+  Counts& counts = scratch.counts;
   const uint8_t* allowed = filter ? filter->mask : nullptr;
   int64_t found = 0, read = 0, permitted = 0;
-  for (int64_t c = first; c < probed; ++c) {
+  for (int64_t c = first; c < counts.probed; ++c) {
     const int64_t* ends = layout.offsets + place_of(layout, scratch.probed[c]);
     const float value = scratch.values[c];
     read += ends[1] - ends[0];
@@ -374,9 +363,10 @@ inline void gather(const VectorLayout& layout, const Filter* filter, int64_t fir
       }
     }
   }
-  scratch.counts.found = found;
-  scratch.counts.passed = scratch.counts.read = read;
-  scratch.counts.permitted = permitted + found;
+  counts.read += read;
+  counts.passed += read;
+  counts.permitted += permitted + found;
+  return found;
 }
 
 // --- scan: codes --------------------------------------------------------------------------------
@@ -440,19 +430,19 @@ inline int64_t keep_largest(uint64_t* keys, int64_t count, int64_t wanted, uint6
   return kept;
 }
 
-// Write the items with the largest sums of codes in the probed buckets from number `first` on to
-// `touched`, each once.
+// Write the items with the largest sums of codes in the read buckets from number `first` on to
+// `touched`, each once. Return how many they are.
 //
 // A histogram of the sums gives the sum that the C best items so far reach. Most blocks have no
 // larger sum and are done with one comparison. Ties go to the larger item number, whatever the
 // order of the buckets.
-inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filter, int64_t first,
-                 int64_t probed, Scratch& scratch) {
+inline int64_t scan(const VectorLayout& layout, int64_t wanted, const Filter* filter, uint8_t now,
+                    int64_t first, Scratch& scratch) {
   const Codes& codes = layout.codes;
   const int64_t rows = codes.pieces / 2, size = rows * kLanes;
   const uint8_t* allowed = filter ? filter->mask : nullptr;
+  const int64_t probed = scratch.counts.probed;
   int64_t passed = 0, permitted = 0;
-  const uint8_t now = next_query(layout, scratch);
   const int64_t bins = (kMost * codes.pieces >> kBin) + 2;
   memset(scratch.bins, 0, static_cast<size_t>(bins) * sizeof(int32_t));
   int64_t count = 0, read = 0, above = 0, low = 0;  // `above` keys are in the bins from `low` up
@@ -495,43 +485,68 @@ inline void scan(const VectorLayout& layout, int64_t wanted, const Filter* filte
   }
   count = keep_largest(scratch.keys, count, wanted, cut);
   for (int64_t t = 0; t < count; ++t) scratch.touched[t] = static_cast<int32_t>(scratch.keys[t]);
-  scratch.counts.found = count;
-  scratch.counts.read = read;
-  scratch.counts.passed = passed;
-  scratch.counts.permitted = permitted;
+  scratch.counts.read += read;
+  scratch.counts.coded += read;
+  scratch.counts.passed += passed;
+  scratch.counts.permitted += permitted;
+  return count;
 }
 
-// How candidates are chosen, and how many. Codes read many entries for little, so that a strange
-// query has them choose even where the others are compared with all items found.
-struct Choice {
-  bool by_codes;
-  int64_t wanted;
-};
+// --- scan: what is read -------------------------------------------------------------------------
 
-inline Choice choose_by(const SearchPlan& plan, bool strange) {
-  if (strange && plan.picked > 0) return {true, plan.picked};
-  return {plan.score == kCodes, plan.candidates};
+// Whether codes choose the candidates. They read many entries for little, so that a strange query has
+// them choose even where the others are compared with all items found.
+inline bool is_by_codes(const SearchPlan& plan, bool strange) {
+  return plan.score == kCodes || (strange && plan.picked > 0);
 }
 
-// Whether the probed buckets have little probability together.
-inline bool is_unsure(const VectorLayout& layout, const SearchPlan& plan, const Counts& counts) {
-  return layout.centroids.present && counts.sure < plan.unsure;
-}
-
-// Collect the items of the probed buckets from number `first` on in `touched`, by codes or by votes
-// and score.
-inline void collect(const VectorLayout& layout, const Choice& choice, const Filter* filter,
-                    const float* query, int64_t row, int64_t first, int64_t probed,
-                    Scratch& scratch) {
+// Read on in the stream of buckets. Return whether there were buckets left to read at this level.
+//
+// A strange query reads the nearest buckets until they are `wide` in all. Under a filter it reads so
+// many of them besides those of its level.
+inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
+                         const float* query, const float* logits, double level, Scratch& scratch) {
   Counts& counts = scratch.counts;
-  if (choice.by_codes) {
-    if (!scratch.table_known) fill_table(layout, query, row, scratch);
-    scan(layout, choice.wanted, filter, first, probed, scratch);
-  } else {
-    gather(layout, filter, first, probed, scratch);
+  const int64_t read = counts.probed;
+  probe_likely(layout, plan, logits, level, scratch);
+  const int64_t likely = counts.probed;
+  if (plan.unsure > 0)
+    for (int64_t c = read; c < likely; ++c)
+      counts.sure += static_cast<double>(expf(logits[scratch.probed[c]])) /
+                     static_cast<double>(layout.repetitions);
+  if (layout.centroids.present) {
+    int64_t more = static_cast<int64_t>(value_at(plan, plan.centroids, level) + 0.5) - counts.near;
+    if (counts.strange)
+      more = larger_of(more, plan.wide - (filter ? counts.near : counts.probed));
+    if (more > 0) probe_near(layout, query, more, scratch);
   }
-  counts.probed = probed;
-  counts.coded = choice.by_codes ? counts.read : 0;
+  if (is_by_codes(plan, counts.strange)) sort_buckets(logits, read, likely, scratch);
+  return counts.probed > read;
+}
+
+// Collect the items of the buckets read from number `first` on in `touched`, by codes or by votes and
+// score. The results so far stay candidates. Where scores or votes count, they come from all buckets.
+inline void collect(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
+                    const float* query, int64_t row, const float* logits, int64_t first,
+                    Scratch& scratch, const int64_t* items) {
+  Counts& counts = scratch.counts;
+  const bool by_codes = is_by_codes(plan, counts.strange);
+  if (!by_codes && (plan.by_score || plan.min_votes > 1 || plan.candidates > 0)) first = 0;
+  if (first == 0) counts.passed = counts.permitted = 0;
+  const uint8_t now = next_scan(layout, scratch);
+  int64_t results = 0;
+  for (; first > 0 && results < plan.k && items[results] >= 0; ++results)
+    scratch.stamp[items[results]] = now;
+  if (by_codes) {
+    if (!scratch.table_known) fill_table(layout, query, row, scratch);
+    const int64_t wanted = counts.strange && plan.picked > 0 ? plan.picked : plan.candidates;
+    counts.found = scan(layout, wanted, filter, now, first, scratch);
+  } else {
+    weigh_buckets(layout, plan, logits, first, scratch);
+    counts.found = gather(layout, filter, now, first, scratch);
+  }
+  for (int64_t t = 0; t < results; ++t)
+    scratch.touched[counts.found++] = static_cast<int32_t>(items[t]);
 }
 
 // List all allowed items in `touched`.
@@ -552,98 +567,45 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
     count = layout.items;
     for (int64_t t = 0; t < count; ++t) scratch.touched[t] = static_cast<int32_t>(t);
   }
-  scratch.counts.found = scratch.counts.read = count;
-  scratch.counts.probed = scratch.counts.coded = 0;
-  scratch.counts.exact = true;
+  scratch.counts.found = count;
+  scratch.counts.read += count;
 }
 
-// Whether a strange query is compared with all allowed items. With a filter, it finds few of them
-// near, and has to widen far.
-inline bool is_worth_all(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
-                         double level) {
-  constexpr double kFar = 2;  // levels
-  if (filter) return level + kFar >= plan.exact_from;
-  // Votes come from buckets, so that items compared without any have none.
-  return plan.min_votes <= 1 && plan.wide >= layout.repetitions * layout.buckets;
-}
+// --- when to stop -------------------------------------------------------------------------------
 
-// How many buckets a strange query probes besides the `probed` ones, if an earlier scan was worth
-// `spent` others. A filter widens it, too.
-inline int64_t count_more(const SearchPlan& plan, const Filter* filter, int64_t probed,
-                          int64_t spent) {
-  return larger_of(int64_t{0}, plan.wide - spent - (filter ? 0 : probed));
-}
+constexpr double kSpare = 0.25;  // levels in reserve under a filter, since the near items are a sample
 
-// The level that the last scan turned out to need: of 2^level near items, one is allowed.
-inline double needed_level(const Counts& counts) {
-  if (counts.permitted == 0) return static_cast<double>(kLevels);
-  return log2(static_cast<double>(counts.passed) / static_cast<double>(counts.permitted));
-}
-
-// Probe and scan for one routed query.
+// The level that a search needs, as far as it can tell: the one that it has reached, or a higher one.
 //
-// A filter takes away some of the near items, so probing widens as if more items were wanted: first
-// by the share of the items that are allowed, then by the share that was seen near the query. If
-// fewer than k items are found, more and more of the nearest buckets are probed. So there are never
-// fewer than k answers if there are k allowed items.
-inline void probe_and_scan(const VectorLayout& layout, const SearchPlan& plan,
-                           const Filter* filter, const float* query, int64_t row,
-                           Scratch& scratch) {
+// A filter takes away some of the near items. Then the share of the items that it allows among those
+// seen near the query tells how many more are needed. If fewer than k items were found, it is the
+// next level. So there are never fewer than k results if there are k allowed items.
+inline double find_needed_level(const SearchPlan& plan, const Filter* filter, const Counts& counts) {
   constexpr double kEnough = 0.25;  // a level that is this much too low is not worth another scan
-  constexpr double kSpare = 0.25;  // levels in reserve, since the near items are a sample
-  constexpr double kShift = 0.4;  // more for each level beyond `start`: the allowed items are the
-                                   // farther ones, which are harder to find
-  Counts& counts = scratch.counts;
-  counts = {};
-  const int64_t all = layout.repetitions * layout.buckets;
-  double level = filter && plan.levels ? plan.start + kSpare : 0;
-  int64_t missing = 0;  // buckets to probe besides, because too few items were found
-  while (true) {
-    int64_t probed = probe(layout, plan, row, level, scratch);
-    counts.level = level;
-    const bool unsure = is_unsure(layout, plan, counts);
-    const bool all_compared = unsure && is_worth_all(layout, plan, filter, level);
-    // Where codes choose only for strange queries, they may lose what the others find. So the query
-    // is first answered like the others: see `is_strange`.
-    const bool alike = choose_by(plan, true).by_codes == choose_by(plan, false).by_codes;
-    counts.strange = all_compared || (unsure && alike);
-    if (all_compared) return list_all(layout, filter, scratch);
-    if (counts.strange && !filter && plan.wide > 0)
-      probed = keep_likeliest(plan, probed, plan.wide, scratch);
-    int64_t more = centroids_at(layout, plan, level) + missing;
-    if (counts.strange) more += count_more(plan, filter, probed, 0);
-    if (more > 0) probed = probe_nearest(layout, plan, query, more, probed, scratch);
-    collect(layout, choose_by(plan, counts.strange), filter, query, row, 0, probed, scratch);
-    if (probed == all || missing >= layout.buckets || !plan.fill) return;
-    const double seen = filter && plan.levels ? needed_level(counts) : 0;
-    const double needed = seen > 0 ? seen + kSpare + kShift * larger_of(0.0, seen - plan.start) : 0;
-    const bool enough = counts.found >= plan.k;
-    if (enough && needed <= level + kEnough) return;
-    if (needed > level + kEnough) level = level + 1 < needed ? needed : level + 1;
-    if (filter && level >= plan.exact_from) return list_all(layout, filter, scratch);
-    if (enough) continue;
-    if (layout.centroids.present) {
-      missing = larger_of(2 * missing, 1 + plan.k * layout.buckets / layout.items);
-    } else {
-      level += 1;
-    }
+  constexpr double kShift = 0.4;    // more for each level beyond `start`: the allowed items are the
+                                    // farther ones, which are harder to find
+  double level = counts.level;
+  if (!plan.fill) return level;
+  if (filter && plan.levels > 1) {
+    // Of 2^seen near items, one is allowed.
+    const double seen = counts.permitted == 0 ? static_cast<double>(kLevels)
+                                              : log2(static_cast<double>(counts.passed) /
+                                                     static_cast<double>(counts.permitted));
+    const double needed = seen + kSpare + kShift * larger_of(0.0, seen - plan.start);
+    if (seen > 0 && needed > level + kEnough) level = larger_of(level + 1, needed);
   }
+  return counts.found < plan.k ? larger_of(level, counts.level + 1) : level;
 }
-
-// --- strange queries ----------------------------------------------------------------------------
 
 // Whether a query that was answered like the others is strange: the routers were not sure of it, or
 // even the nearest item that was found is farther than those of ordinary queries are, beside the
 // distances within its best bucket. Then the routers do not know where it belongs, sure as they are.
 inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const float* query,
-                       int64_t row, float nearest, const Scratch& scratch) {
+                       const float* logits, float nearest, const Scratch& scratch) {
   const Counts& counts = scratch.counts;
-  if (!layout.centroids.present || counts.exact || counts.strange ||
-      counts.probed == layout.repetitions * layout.buckets)
-    return false;
-  if (is_unsure(layout, plan, counts)) return true;
+  if (!layout.centroids.present || counts.strange) return false;
+  if (counts.sure < plan.unsure) return true;
   if (!(plan.far < INFINITY)) return false;
-  const float* logits = scratch.logits + row * layout.repetitions * layout.buckets;
   int64_t best = -1;
   for (int64_t c = 0; c < counts.probed; ++c) {
     const int64_t bucket = scratch.probed[c];
@@ -694,24 +656,26 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
   return kept;
 }
 
-// Move the candidates to the front of `touched`, at most as many as wanted, or all of them if that is
-// 0. Return how many they are.
-inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const Choice& choice,
-                      const float* query, int64_t found, Scratch& scratch) {
+// Move the candidates to the front of `touched`: at most as many as the plan says, if it limits them.
+// Return how many they are.
+inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const float* query,
+                      Scratch& scratch) {
+  const Counts& counts = scratch.counts;
   // A scan of codes has already chosen the candidates.
-  if (choice.by_codes) return prefilter(layout, query, found, plan.k, scratch);
-  if (scratch.counts.exact) return found;
-  int64_t kept = found;
+  if (is_by_codes(plan, counts.strange))
+    return prefilter(layout, query, counts.found, plan.k, scratch);
+  if (counts.exact) return counts.found;
+  int64_t kept = counts.found;
   if (plan.min_votes > 1) {
     kept = 0;
-    for (int64_t t = 0; t < found; ++t) {
+    for (int64_t t = 0; t < counts.found; ++t) {
       const int32_t item = scratch.touched[t];
       scratch.touched[kept] = item;
       kept += scratch.votes[item] >= plan.min_votes;
     }
   }
-  if (choice.wanted == 0) return kept;
-  return keep_best(scratch.touched, kept, choice.wanted, scratch.scores, scratch.order);
+  if (plan.candidates == 0) return kept;
+  return keep_best(scratch.touched, kept, plan.candidates, scratch.scores, scratch.order);
 }
 
 // --- rerank -------------------------------------------------------------------------------------
@@ -750,24 +714,70 @@ inline void write_best(uint64_t* keys, int64_t count, int64_t k, float* distance
   }
 }
 
-// Write the k nearest candidates. With a `by_score`, an item is nearer by its score.
+// Move the items of the k largest scores to the front of `touched`. Return how many are above the
+// k-th score. `count` becomes their number and that of all items that have it.
+inline int64_t keep_scored(int64_t k, Scratch& scratch, int64_t& count) {
+  if (count <= k) return 0;
+  const float* scores = scratch.scores;
+  int32_t* touched = scratch.touched;
+  for (int64_t t = 0; t < count; ++t) scratch.order[t] = scores[touched[t]];
+  const float cut = kth_largest(scratch.order, count, k);
+  int64_t above = 0, kept = 0;
+  for (int64_t t = 0; t < count; ++t) {
+    if (scores[touched[t]] < cut) continue;
+    swap(touched[t], touched[kept]);
+    if (scores[touched[kept]] > cut) swap(touched[kept], touched[above++]);
+    ++kept;
+  }
+  count = kept;
+  return above;
+}
+
+// Sort the results by score. Of equal scores, the nearest stays first.
+inline void sort_by_score(int64_t count, Scratch& scratch, float* distances, int64_t* items) {
+  uint64_t *keys = scratch.keys, *old = scratch.keys + count;
+  for (int64_t t = 0; t < count; ++t) {
+    keys[t] = make_key(scratch.scores[items[t]], static_cast<uint32_t>(t));
+    old[t] = static_cast<uint64_t>(items[t]);
+    scratch.order[t] = distances[t];
+  }
+  sort_down(keys, count);
+  for (int64_t t = 0; t < count; ++t) {
+    distances[t] = scratch.order[key_number(keys[t])];
+    items[t] = static_cast<int64_t>(old[key_number(keys[t])]);
+  }
+}
+
+// Write the k nearest candidates, or the k of the largest score, of which equal ones are ordered by
+// distance.
 inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const float* query,
-                   int64_t chosen, Scratch& scratch, float* distances, int64_t* items) {
-  const int64_t k = plan.k;
-  const float by_score = static_cast<float>(scratch.counts.exact ? 0 : plan.by_score);
+                   Scratch& scratch, float* distances, int64_t* items) {
+  const bool by_score = plan.by_score && !scratch.counts.exact;
+  int64_t chosen = scratch.counts.last;
+  const int64_t above = by_score ? keep_scored(plan.k, scratch, chosen) : 0, k = plan.k - above;
   const int32_t* touched = scratch.touched;
   float* near = scratch.order;
   compare_items(layout, query, touched, chosen, near);
-  for (int64_t t = 0; by_score > 0 && t < chosen; ++t)
-    near[t] += by_score * scratch.scores[touched[t]];
-  const int64_t room = smaller_of(scratch.room, 4 * k + kGroups);
-  const int64_t count =
-      collect_largest(near, chosen, k, room, scratch.keys, [=](int64_t t) -> uint64_t {
-        return near[t] == near[t] ? make_key(near[t], static_cast<uint32_t>(touched[t])) : 0;
-      });
-  write_best(scratch.keys, count, k, distances, items);
-  for (int64_t t = 0; by_score > 0 && t < k && items[t] >= 0; ++t)
-    distances[t] = compute_distance(layout, query, items[t]);
+  const auto key_of = [=](int64_t t) -> uint64_t {
+    return near[t] == near[t] ? make_key(near[t], static_cast<uint32_t>(touched[t])) : 0;
+  };
+  int64_t count = 0;
+  for (int64_t t = 0; t < above; ++t) {
+    scratch.keys[count] = key_of(t);
+    count += scratch.keys[count] != 0;
+  }
+  uint64_t* keys = scratch.keys + count;
+  const int64_t room = smaller_of(scratch.room - count, 4 * k + kGroups);
+  int64_t nearest = collect_largest(near + above, chosen - above, k, room, keys,
+                                    [=](int64_t t) { return key_of(above + t); });
+  if (above > 0 && nearest > k) {
+    kth_largest(keys, nearest, k);
+    nearest = k;
+  }
+  write_best(scratch.keys, count + nearest, plan.k, distances, items);
+  if (!by_score) return;
+  for (count = 0; count < plan.k && items[count] >= 0;) ++count;
+  sort_by_score(count, scratch, distances, items);
 }
 
 // --- all items ----------------------------------------------------------------------------------
@@ -964,67 +974,64 @@ inline void to_user(float* distances, int64_t* items, int64_t k, const int64_t* 
 
 // --- all stages ---------------------------------------------------------------------------------
 
-// Add the items that an earlier scan found to the candidates. Return how many they are now.
-inline int64_t add_found(const VectorLayout& layout, const int64_t* items, int64_t k,
-                         int64_t chosen, Scratch& scratch) {
-  const uint8_t now = next_query(layout, scratch);
-  for (int64_t t = 0; t < chosen; ++t) scratch.stamp[scratch.touched[t]] = now;
-  for (int64_t t = 0; t < k && items[t] >= 0; ++t)
-    if (scratch.stamp[items[t]] != now) scratch.touched[chosen++] = static_cast<int32_t>(items[t]);
-  return chosen;
+// Add the time since the last stage to the one that has ended, if somebody wants to know.
+inline void end_stage(Stage stage, Scratch& scratch) {
+  if (!scratch.now) return;
+  const double now = scratch.now();
+  scratch.seconds[stage] += now - scratch.last;
+  scratch.last = now;
 }
 
-// Select the candidates of the last scan, and count how many they are.
-inline void select_and_count(const VectorLayout& layout, const SearchPlan& plan,
-                             const Choice& choice, const float* query, Scratch& scratch) {
-  Counts& counts = scratch.counts;
-  const bool routed = !counts.exact;
-  counts.picked = routed && choice.by_codes ? counts.found : 0;
-  counts.chosen = counts.last = select(layout, plan, choice, query, counts.found, scratch);
-  counts.plain = routed && !choice.by_codes ? counts.chosen : 0;
+// Whether comparing all allowed items costs less than reading on.
+inline bool is_exact_cheaper(const SearchPlan& plan, const Counts& counts, int64_t all) {
+  constexpr double kFar = 2;  // levels: by so much a strange query reads more than others
+  return (counts.strange ? counts.level + kFar : counts.level) >= plan.exact_from ||
+         (counts.strange && plan.wide >= all);
 }
 
-// Run the stages from `first` to `last` for query `row` of a routed block. This is the one
-// description of a search.
-inline void run_stages(Stage first, Stage last, const VectorLayout& layout, const SearchPlan& plan,
-                       const Filter* filter, const float* query, int64_t row, Scratch& scratch,
-                       float* distances, int64_t* items) {
+// Answer query `row` of a routed block: scan, select and rerank, and go on if it has to.
+//
+// A query goes on at a higher level if a filter or a large k leaves it too few items. And it goes on
+// once if it is strange to the routers. Where that costs more than to compare all allowed items, they
+// are all compared.
+inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
+                   const float* query, int64_t row, Scratch& scratch, float* distances,
+                   int64_t* items) {
+  const int64_t all = layout.repetitions * layout.buckets;
+  const bool by_distance = !plan.by_score && plan.min_votes <= 1;
+  const float* logits = scratch.logits + row * all;
   Counts& counts = scratch.counts;
-  if (first <= kScan && kScan <= last) {
-    scratch.near_known = scratch.table_known = false;
-    if (plan.exact) {
-      counts = {};
+  counts = {};
+  counts.level = filter && plan.levels > 1 ? smaller_of(plan.start + kSpare, kDeepest) : 0;
+  scratch.near_known = scratch.table_known = false;
+  while (true) {
+    const int64_t read = counts.probed;
+    counts.exact = plan.exact || (by_distance && is_exact_cheaper(plan, counts, all));
+    if (counts.exact) {
       list_all(layout, filter, scratch);
+    } else if (read_buckets(layout, plan, filter, query, logits, counts.level, scratch)) {
+      collect(layout, plan, filter, query, row, logits, read, scratch, items);
+    } else if (counts.found < plan.k && counts.level < kDeepest && plan.fill) {
+      counts.level += 1;
+      continue;
     } else {
-      probe_and_scan(layout, plan, filter, query, row, scratch);
+      return;
     }
-  }
-  if (first <= kSelect && kSelect <= last)
-    select_and_count(layout, plan, choose_by(plan, counts.strange), query, scratch);
-  if (first <= kRerank && kRerank <= last) {
-    rerank(layout, plan, query, counts.chosen, scratch, distances, items);
-    if (!is_strange(layout, plan, query, row, distances[0], scratch)) return;
-    const Counts before = counts;
-    const Choice choice = choose_by(plan, true);
-    if (is_worth_all(layout, plan, filter, counts.level)) {
-      list_all(layout, filter, scratch);
-      select_and_count(layout, plan, choice, query, scratch);
-    } else {
-      const int64_t more = count_more(plan, filter, before.probed, plan.spent);
-      const int64_t probed = probe_nearest(layout, plan, query, more, before.probed, scratch);
-      // Votes and scores come from all buckets.
-      const bool again = plan.min_votes > 1 || plan.by_score > 0;
-      collect(layout, choice, filter, query, row, again ? 0 : before.probed, probed, scratch);
-      select_and_count(layout, plan, choice, query, scratch);
-      counts.chosen = counts.last = add_found(layout, items, plan.k, counts.chosen, scratch);
+    end_stage(kScan, scratch);
+    counts.last = select(layout, plan, query, scratch);
+    counts.chosen += counts.last;
+    if (!counts.exact && is_by_codes(plan, counts.strange)) counts.picked += counts.found;
+    if (!counts.exact && !is_by_codes(plan, counts.strange)) counts.plain += counts.last;
+    end_stage(kSelect, scratch);
+    rerank(layout, plan, query, scratch, distances, items);
+    end_stage(kRerank, scratch);
+    if (counts.exact || counts.probed == all) return;
+    const double level = find_needed_level(plan, filter, counts);
+    if (!(level > counts.level)) {
+      if (!is_strange(layout, plan, query, logits, distances[0], scratch)) return;
+      counts.strange = true;
     }
-    rerank(layout, plan, query, counts.chosen, scratch, distances, items);
-    counts.strange = true;
-    counts.read += before.read;
-    counts.coded += before.coded;
-    counts.chosen += before.chosen;
-    counts.picked += before.picked;
-    counts.plain += before.plain;
+    counts.level = level;
   }
 }
 
@@ -1047,29 +1054,21 @@ inline void run_stages(Stage first, Stage last, const VectorLayout& layout, cons
   }
   if (!plan.exact)
     route(layout, scale_queries(layout, plan, scratch.rows, count, scratch), count, scratch);
+  end_stage(kRoute, scratch);
   for (int64_t i = 0; i < count; ++i) {
-    run_stages(kScan, kRerank, layout, plan, filter, scratch.rows + i * layout.dim, i, scratch,
-               distances + i * plan.k, items + i * plan.k);
+    answer(layout, plan, filter, scratch.rows + i * layout.dim, i, scratch, distances + i * plan.k,
+           items + i * plan.k);
     if (counts) counts[i] = scratch.counts;
     to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
   }
   return true;
 }
 
-[[maybe_unused]] void run_stage(Stage stage, const VectorLayout& layout, const SearchPlan& plan,
-                                const Filter* filter, const float* query, Scratch& scratch,
-                                float* distances, int64_t* items) {
-  if (stage != kRoute) {
-    run_stages(stage, stage, layout, plan, filter, query, 0, scratch, distances, items);
-  } else if (!plan.exact) {
-    route(layout, scale_queries(layout, plan, query, 1, scratch), 1, scratch);
-  }
-}
-
-// Count the votes of the items in the probed buckets. A scan of codes does not count them.
+// Count the votes of the items in the read buckets. A scan of codes does not count them.
 [[maybe_unused]] void count_votes(const VectorLayout& layout, const Filter* filter,
                                   Scratch& scratch) {
   const Counts counts = scratch.counts;
-  gather(layout, filter, 0, counts.probed, scratch);
+  for (int64_t c = 0; c < counts.probed; ++c) scratch.values[c] = 0;
+  gather(layout, filter, next_scan(layout, scratch), 0, scratch);
   scratch.counts = counts;
 }

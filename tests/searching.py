@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irli._native import SearchPlan, VectorSearcher
-from irli.engine.vector_layout import LOG_PROBABILITY, PLAIN, VectorLayout
+from irli.engine.vector_layout import PLAIN, VectorLayout
 
 Allowed = NDArray[np.bool_] | None
 
 
 def plan(**changes: Any) -> SearchPlan:
     """Return a plan that looks at everything, but for the changes."""
-    settings = {
-        "k": 5,
-        "probes": 0,
-        "threshold": -math.inf,
-        "min_votes": 1,
-        "candidates": 0,
-        "score": LOG_PROBABILITY,
-    }
-    return SearchPlan(**{**settings, **changes})
+    made = SearchPlan()
+    made.k = 5
+    if "threshold" in changes:  # of the only level
+        changes["thresholds"] = [changes.pop("threshold")]
+    for name in sorted(changes, reverse=True):  # thresholds before centroids
+        setattr(made, name, changes[name])
+    return made
 
 
 class Answer(NamedTuple):

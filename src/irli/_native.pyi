@@ -15,53 +15,24 @@ def use_simd(name: str) -> None: ...
 
 @final
 class SearchPlan:
-    def __init__(
-        self,
-        *,
-        k: int,
-        probes: int,
-        threshold: float,
-        min_votes: int,
-        candidates: int,
-        score: int,
-        by_score: float = ...,
-        exact: bool = ...,
-        fill: bool = ...,
-        thresholds: list[float] = ...,
-        centroids: list[float] = ...,
-        start: float = ...,
-        exact_from: float = ...,
-        unsure: float = ...,
-        far: float = ...,
-        wide: int = ...,
-        spent: int = ...,
-        picked: int = ...,
-        length: float = ...,
-    ) -> None: ...
-    @property
-    def k(self) -> int: ...
-    @property
-    def probes(self) -> int: ...
-    @property
-    def threshold(self) -> float: ...
-    @property
-    def min_votes(self) -> int: ...
-    @property
-    def candidates(self) -> int: ...
-    @property
-    def score(self) -> int: ...
-    @property
-    def exact(self) -> bool: ...
-    @property
-    def unsure(self) -> float: ...
-    @property
-    def far(self) -> float: ...
-    @property
-    def wide(self) -> int: ...
-    @property
-    def spent(self) -> int: ...
-    @property
-    def picked(self) -> int: ...
+    k: int
+    thresholds: list[float]
+    centroids: list[float]
+    probes: int
+    fill: bool
+    start: float
+    exact_from: float
+    exact: bool
+    unsure: float
+    far: float
+    wide: int
+    picked: int
+    length: float
+    score: int
+    min_votes: int
+    candidates: int
+    by_score: bool
+    def __init__(self) -> None: ...
 
 class Explained(TypedDict):
     items: NDArray[np.int64]

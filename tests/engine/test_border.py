@@ -316,27 +316,34 @@ def test_arrays_that_begin_anywhere_in_memory() -> None:
         {"score": 4},
         {"score": CODES, "candidates": 0},
         {"score": CODES, "candidates": 16_385},
-        {"thresholds": [-1.0] * 25, "centroids": [0.0] * 25},
-        {"thresholds": [-1.0, -2.0], "centroids": [0.0]},
-        {"thresholds": [-1.0, -2.0]},
-        {"centroids": [0.0] * 25},
         {"centroids": [-1.0]},
         {"centroids": [math.nan]},
         {"centroids": [1e9]},
         {"start": -1.0},
         {"start": math.nan},
         {"wide": -1},
-        {"spent": -1},
         {"picked": -1},
         {"picked": 16_385},
         {"picked": 5, "min_votes": 2},
-        {"picked": 5, "by_score": 1.0},
+        {"picked": 5, "by_score": True},
+        {"score": CODES, "candidates": 5, "by_score": True},
+        {"exact": True, "by_score": True},
+        {"exact": True, "min_votes": 2},
     ],
     ids=str,
 )
 def test_plans_out_of_range_are_refused(changes: dict[str, Any]) -> None:
+    given = plan(**changes)
     with pytest.raises(ValueError, match="SearchPlan are out of range"):
-        plan(**changes)
+        explain(index(), normal(DIM), given)
+
+
+@pytest.mark.parametrize("thresholds", [[], [-1.0] * 25])
+def test_plans_have_1_to_24_levels(thresholds: list[float]) -> None:
+    with pytest.raises(ValueError, match="1 to 24 levels"):
+        plan(thresholds=thresholds)
+    with pytest.raises(ValueError, match="centroids for each threshold"):
+        plan(thresholds=[-1.0, -2.0], centroids=[0.0])
 
 
 @pytest.mark.parametrize(
@@ -352,23 +359,19 @@ def test_plans_are_told_as_they_were_made() -> None:
     given = {
         "k": 3,
         "probes": 2,
-        "threshold": -1.5,
+        "thresholds": [-1.5, -2.5],
+        "centroids": [0.0, 4.0],
         "min_votes": 4,
         "candidates": 9,
         "score": 1,
         "exact": True,
         "far": 2.5,
         "wide": 7,
-        "spent": 2,
     }
-    made = SearchPlan(**given)
-    bare = SearchPlan(**{name: given[name] for name in list(given)[:6]})
-    assert (bare.exact, bare.far, bare.wide) == (False, math.inf, 0)
+    made, bare = plan(**given), SearchPlan()
     assert {name: getattr(made, name) for name in given} == given
-    with pytest.raises(AttributeError):
-        made.k = 5
-    with pytest.raises(TypeError):
-        SearchPlan(**{name: value for name, value in given.items() if name != "k"})
+    assert (bare.k, bare.thresholds, bare.centroids) == (1, [-math.inf], [0.0])
+    assert (bare.exact, bare.far, bare.wide) == (False, math.inf, 0)
 
 
 def test_codes_need_codes() -> None:

@@ -75,7 +75,8 @@ class Oracle:
     def __init__(
         self, layout: VectorLayout, logits: NDArray, plan: SearchPlan, allowed: Allowed
     ) -> None:
-        widen = 0
+        widen, self.read = 0, 0
+        self.probed: list[tuple[int, int]] = []
         while True:
             self._scan(layout, logits, plan, widen, allowed)
             if len(self.votes) >= plan.k or len(self.probed) == logits.size:
@@ -86,17 +87,18 @@ class Oracle:
     def _scan(
         self, layout: VectorLayout, logits: NDArray, plan: SearchPlan, widen: int, allowed: Allowed
     ) -> None:
-        self.probed: list[tuple[int, int]] = []
+        # Where votes or scores count, all buckets are read again.
+        before = set(self.probed)
+        known = set() if plan.min_votes > 1 or plan.candidates else before
+        read = 0
+        self.probed = []
         self.votes: dict[int, int] = defaultdict(int)
         self.scores: dict[int, float] = defaultdict(float)
-        self.read = 0
         for r, values in enumerate(logits):
             order = np.argsort(-values, kind="stable")
-            if plan.probes:
-                chosen = order[: plan.probes * 2**widen]
-            else:
-                cut = plan.threshold - widen * math.log(4)
-                chosen = [b for b in order if values[b] >= np.float32(cut)] or order[:1]
+            cut = plan.thresholds[0] - widen * math.log(4)
+            chosen = [b for b in order if values[b] >= np.float32(cut)] or order[:1]
+            chosen = chosen[: plan.probes * 2**widen] if plan.probes else chosen
             weakest = min(values[b] for b in chosen)
             for b in chosen:
                 self.probed.append((r, int(b)))
@@ -106,10 +108,11 @@ class Oracle:
                     LOG_PROBABILITY: values[b] - weakest,
                 }[plan.score]
                 for item in bucket_items(layout, r, int(b)):
-                    self.read += 1
+                    read += (r, int(b)) not in known
                     if allowed is None or allowed[item]:
                         self.votes[item] += 1
                         self.scores[item] += value
+        self.read += read if set(self.probed) != before else 0
 
 
 def check_stages(
@@ -251,6 +254,7 @@ def test_stages_add_up_to_search(
     layout = index(2, 2, metric, pieces=8, int8=int8)
     reach = {"probes": probing} if isinstance(probing, int) else {"threshold": probing}
     wanted = max(candidates, k) if candidates or score == CODES else 0
+    min_votes = 1 if score == CODES else min_votes
     p = plan(k=k, min_votes=min_votes, candidates=wanted, score=score, **reach)
     allowed = some_items(share, seed)
     q = queries(n, seed)

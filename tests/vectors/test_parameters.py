@@ -60,7 +60,7 @@ def test_codes_count_no_votes() -> None:
 
 def test_codes_rank_nothing() -> None:
     coded = SearchParameters(probes=4, score="codes")
-    assert coded.replace(rank="blend").score == "log-probability"
+    assert coded.replace(rank="score").score == "log-probability"
     with pytest.raises(InvalidParameter, match=r"'score' parameter.*to rank by it"):
         coded.replace(rank="score", score="codes")
     with pytest.raises(InvalidParameter, match="'rank' parameter"):
@@ -79,11 +79,11 @@ def test_the_plan_of_a_search() -> None:
     plan = SearchParameters(probes=3, candidates=4).to_plan(10)
     assert (plan.k, plan.probes, plan.candidates) == (10, 3, 10)  # never fewer than the answer
     assert plan.score == SCORES.index("log-probability") == LOG_PROBABILITY
-    assert plan.threshold == -math.inf
+    assert plan.thresholds == [-math.inf]
     assert (plan.exact, plan.unsure, plan.far, plan.wide) == (False, 0, math.inf, 0)
     assert SearchParameters(exact=True).to_plan(10).exact
-    assert SearchParameters(threshold=0.5).to_plan(1).threshold == math.log(0.5)
-    assert SearchParameters(threshold=0.0).to_plan(1).threshold == -math.inf
+    assert SearchParameters(threshold=0.5).to_plan(1).thresholds == [math.log(0.5)]
+    assert SearchParameters(threshold=0.0).to_plan(1).thresholds == [-math.inf]
     assert SearchParameters(probes=1).to_plan(1).candidates == 0  # all that are found
     coded = SearchParameters(probes=1, score="codes")
     assert (coded.to_plan(5).score, coded.to_plan(5).candidates) == (CODES, 40)
@@ -93,10 +93,10 @@ def test_the_plan_of_a_search() -> None:
 # --- operating points ----------------------------------------------------------------------------
 
 FEW = OperatingPoint(
-    10, 0.1, candidates=40, centroids=2, unsure=0.4, wide=6, spent=1, picked=80, work=1000.0
+    10, 0.1, candidates=40, centroids=2, unsure=0.4, wide=6, picked=80, work=1000.0
 )
 MANY = OperatingPoint(
-    1000, 0.001, candidates=4000, centroids=20, unsure=0.2, wide=60, spent=4, picked=8000, work=1e5
+    1000, 0.001, candidates=4000, centroids=20, unsure=0.2, wide=60, picked=8000, work=1e5
 )
 BOTH = SearchParameters(threshold=0.1, candidates=40, points=(FEW, MANY), far=3.0)
 
@@ -106,17 +106,12 @@ def test_at_a_point_its_parameters_hold() -> None:
         found = BOTH.at(point.k)
         assert found.threshold == pytest.approx(point.threshold)
         assert found.candidates == pytest.approx(point.candidates, abs=1)
-        assert found.centroids == point.centroids
         assert BOTH.work_at(point.k) == pytest.approx(point.work)
         plan = BOTH.to_plan(point.k)
-        assert plan.threshold == pytest.approx(math.log(point.threshold))
+        assert plan.thresholds[0] == pytest.approx(math.log(point.threshold))
+        assert plan.centroids[0] == point.centroids
         assert plan.unsure == pytest.approx(point.unsure)
-        assert (plan.wide, plan.spent, plan.picked, plan.far) == (
-            point.wide,
-            point.spent,
-            point.picked,
-            3.0,
-        )
+        assert (plan.wide, plan.picked, plan.far) == (point.wide, point.picked, 3.0)
 
 
 def test_between_points_the_logarithms_are_on_a_line() -> None:
@@ -124,7 +119,7 @@ def test_between_points_the_logarithms_are_on_a_line() -> None:
     assert found.threshold == pytest.approx(0.01)
     assert found.candidates in (400, 401)
     assert BOTH.work_at(100) == pytest.approx(1e4)
-    assert BOTH.at(505).centroids == 11  # buckets are counted, not their logarithms
+    assert BOTH.to_plan(505).centroids[0] == 11  # buckets are counted, not their logarithms
 
 
 def test_below_the_first_point_nothing_changes_and_above_the_last_the_line_goes_on() -> None:
@@ -161,7 +156,7 @@ def test_points_that_lie_close_together_do_not_run_away() -> None:
 
 def test_given_probes_or_a_threshold_hold_for_every_k() -> None:
     for changed in (BOTH.replace(probes=3), BOTH.replace(threshold=0.3)):
-        assert (changed.points, changed.far, changed.centroids) == ((), None, 0)
+        assert (changed.points, changed.far) == ((), None)
         assert changed.at(500) == changed
         assert changed.to_plan(500).far == math.inf
     assert BOTH.replace(min_votes=2).points == BOTH.points
@@ -183,8 +178,7 @@ points = st.builds(
     candidates=st.one_of(st.none(), st.integers(1, 2**31 - 1)),
     centroids=counts,
     unsure=st.floats(0, 1),
-    wide=counts,
-    spent=counts,
+    wide=st.one_of(st.none(), st.integers(1, 10**5)),
     picked=counts,
     work=st.floats(0, 1e12),
 )
@@ -201,10 +195,7 @@ parameters = st.builds(
     score=st.sampled_from(SCORES),
     exact=st.booleans(),
     points=st.lists(points, max_size=5, unique_by=lambda point: point.k).map(in_order),
-    centroids=counts,
     far=st.one_of(st.none(), st.floats(-1e30, 1e30)),
-    by_score=st.floats(0, 100),
-    scale=st.floats(0, 100),
 )
 
 
@@ -255,7 +246,8 @@ def test_more_items_never_have_less(found: list[OperatingPoint], one: int, other
     assert few.threshold is not None
     assert many.threshold is not None
     assert many.threshold <= few.threshold * (1 + 1e-9)
-    assert many.centroids >= few.centroids
+    counted = [known.to_plan(k).centroids[0] for k in sorted((one, other))]
+    assert counted[0] <= counted[1]
     assert (many.candidates or math.inf) >= (few.candidates or math.inf)
 
 
@@ -270,8 +262,7 @@ def test_more_items_never_have_less(found: list[OperatingPoint], one: int, other
         {"points": [FEW._asdict() | {"work": math.nan}]},
         {"points": 7},
         {"score": "best"},
-        {"centroids": -1},
-        {"by_score": -1.0},
+        {"points": [FEW._asdict() | {"wide": 0}]},
         {"far": "far"},
         {"threshold": 1.5},
     ],

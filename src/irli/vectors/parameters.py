@@ -13,17 +13,17 @@ from irli.engine.vector_layout import CODES, LEVELS, LOG_PROBABILITY, MOST_CANDI
 from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
-RANKS = ("distance", "score", "blend")
+RANKS = ("distance", "score")
 # The parameters that `tune` alone sets.
+TUNED = ("points", "far", "length")
+
 _LONGEST = 1e29  # length at which queries may be routed: kernels take its square
-TUNED = ("points", "centroids", "far", "by_score", "scale", "length")
 
 _CANDIDATES_PER_RESULT = 8  # with codes, if `candidates` is not set
 _TINY = 5e-324  # stands for a threshold of 0, whose logarithm is infinite
 _MOST = 2**26  # buckets
 _MOST_ITEMS = 2**31 - 1  # the largest number that the kernels take
 _HIGHEST = 700.0  # logarithm; beyond it, a float overflows
-_ALONE = 100.0  # times the scale of the distances: these only decide between equal scores
 
 
 class OperatingPoint(NamedTuple):
@@ -38,11 +38,9 @@ class OperatingPoint(NamedTuple):
         Buckets to probe besides, those with the nearest centroids.
     unsure : float
         A query whose probed buckets have less than this probability together is strange.
-    wide : int
-        Buckets that a strange query probes in all. If that is every bucket, it is compared with all
-        items.
-    spent : int
-        Buckets that it probes fewer if it was first answered like the others.
+    wide : int or None
+        Buckets that a strange query probes in all, and the most that any query does. None: it is
+        compared with all items.
     picked : int
         Candidates that codes choose for a strange query, or 0 if they are chosen as for others.
     work : float
@@ -52,16 +50,18 @@ class OperatingPoint(NamedTuple):
     k: int
     threshold: float
     candidates: int | None
-    centroids: int
-    unsure: float
-    wide: int
-    spent: int
-    picked: int
-    work: float
+    centroids: int = 0
+    unsure: float = 0.0
+    wide: int | None = None
+    picked: int = 0
+    work: float = 0.0
 
 
 class FilterPlan(NamedTuple):
-    """How a search begins under a filter: see `SearchPlan` in `native/layout.h`."""
+    """How a search begins under a filter: see `SearchPlan` in `native/layout.h`.
+
+    Where results are not ranked by distance alone, all allowed items are never compared instead.
+    """
 
     start: float = 0.0
     exact_from: float = math.inf
@@ -101,23 +101,16 @@ class SearchParameters:
         How candidates are chosen. "codes" compares the 4-bit codes of the items with the query.
         The others score an item by the probed buckets that hold it: by their number, their
         probabilities or their log-probabilities.
-    rank : {"distance", "score", "blend"}
+    rank : {"distance", "score"}
         How results are ordered. "score" is the learned score, for relevance that distances do not
         explain: the log-probabilities of the item's buckets, and of equal ones the nearest first.
-        "blend" adds both, weighed by `tune`.
     exact : bool
-        Compare all items with the query, without routing.
+        Compare all items with the query, without routing. With another `rank` or with `min_votes`,
+        every bucket is probed, since scores and votes come from buckets.
     points : tuple of OperatingPoint
         What `tune` found for several k. A search for k items takes the threshold and the candidates
         between those of the next points. Empty if `probes` or `threshold` is given: then they hold
         for every k.
-    centroids : int
-        Buckets to probe besides, those with the nearest centroids. More than 0 for a large k, where
-        routers know little about the last items.
-    by_score : float
-        With rank "blend", the weight of the score.
-    scale : float
-        A typical distance, to which scores are scaled.
     far : float, optional
         A query is strange to the routers if its nearest item is this many times as far as the items
         of its best bucket are from each other. It probes more buckets, those that centroids say are
@@ -141,10 +134,7 @@ class SearchParameters:
     rank: str = "distance"
     exact: bool = False
     points: tuple[OperatingPoint, ...] = field(default=(), repr=False)
-    centroids: int = field(default=0, repr=False)
     far: float | None = field(default=None, repr=False)
-    by_score: float = field(default=1.0, repr=False)
-    scale: float = field(default=1.0, repr=False)
     length: float | None = field(default=None, repr=False)
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
@@ -178,6 +168,7 @@ class SearchParameters:
             exact = self.exact
         if score is not None:
             check_choice("score", score, SCORES, owner="search")
+            points = tuple(point._replace(picked=0) for point in points)  # it holds for all queries
         rank = given.get("rank") or self.rank
         check_choice("rank", rank, RANKS, owner="search")
         chosen = SearchParameters(
@@ -189,10 +180,7 @@ class SearchParameters:
             rank=rank,
             exact=bool(exact),
             points=points,
-            centroids=self.centroids if points else 0,
             far=far,
-            by_score=self.by_score,
-            scale=self.scale,
             length=self.length,
         )
         if chosen.score == "codes" and chosen.min_votes > 1:
@@ -238,21 +226,23 @@ class SearchParameters:
         return dataclasses.replace(
             chosen,
             points=points,
-            centroids=check_int("centroids", values.get("centroids", 0), at_least=0),
             far=None if far is None else float(far),
-            by_score=check_float("by_score", values.get("by_score", 1.0), at_least=0.0),
-            scale=check_float("scale", values.get("scale", 1.0), at_least=0.0),
             length=None
             if length is None
             else check_float("length", length, at_least=0.0, at_most=_LONGEST),
         )
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether results are ordered by distance alone, so that comparing all items is exact."""
+        return self.rank == "distance" and self.min_votes == 1
 
     def at(self, k: int) -> SearchParameters:
         """Return the parameters for k items, between those of the next operating points.
 
         Examples
         --------
-        >>> few = OperatingPoint(10, 0.1, 40, 0, unsure=0, wide=5, spent=1, picked=80, work=1)
+        >>> few = OperatingPoint(10, 0.1, 40, 0, unsure=0, wide=5, picked=80, work=1)
         >>> many = few._replace(k=90, candidates=360)
         >>> SearchParameters(points=(few, many)).at(30).candidates
         120
@@ -264,7 +254,6 @@ class SearchParameters:
             self,
             threshold=min(_interpolate(self.points, "threshold", k), 1.0),
             candidates=None if math.isinf(candidates) else _round_up(candidates),
-            centroids=round(min(_interpolate(self.points, "centroids", k), _MOST)),
         )
 
     def work_at(self, k: float) -> float:
@@ -280,7 +269,7 @@ class SearchParameters:
     def to_plan(
         self,
         k: int,
-        filtered: FilterPlan = FilterPlan(),  # noqa: B008
+        filtered: FilterPlan | None = None,
         fill: bool = True,
     ) -> SearchPlan:
         """Return the parameters for k items in the form that the kernels take.
@@ -288,43 +277,38 @@ class SearchParameters:
         Without `fill`, a search that finds fewer than k items does not look further.
         """
         chosen = self.at(k)
-        threshold = chosen.threshold or 0.0
-        candidates = max(chosen.candidates, k) if chosen.candidates else 0
-        score = LOG_PROBABILITY if self.exact else SCORES.index(self.score)
-        if score == CODES and self.points and not candidates:
-            score = LOG_PROBABILITY  # all items found are compared
-        elif score == CODES:
-            candidates = candidates or _CANDIDATES_PER_RESULT * k
-            if candidates > MOST_CANDIDATES:  # beyond this, codes cost more than they save
-                score = LOG_PROBABILITY
-        thresholds, centroids = _widen(self.points, k) if self.points else ([], [])
-        strange = self.far is not None and self.points
-        picked = 0.0
-        if strange and self.rank == "distance" and self.min_votes == 1:
-            picked = _interpolate(self.points, "picked", k)
-            picked = max(picked, candidates, k) if picked else 0.0
-        return SearchPlan(
-            k=k,
-            probes=self.probes or 0,
-            threshold=math.log(threshold) if threshold > 0 else -math.inf,
-            min_votes=self.min_votes,
-            candidates=candidates,
-            score=score,
-            by_score=self.scale
-            * {"distance": 0.0, "score": _ALONE, "blend": self.by_score}[self.rank],
-            exact=self.exact or filtered.all,
-            fill=fill,
-            thresholds=thresholds,
-            centroids=centroids or [chosen.centroids],
-            start=filtered.start,
-            exact_from=filtered.exact_from,
-            unsure=_interpolate(self.points, "unsure", k) if strange else 0.0,
-            far=self.far if self.far is not None and strange else math.inf,
-            wide=round(min(_interpolate(self.points, "wide", k), _MOST)) if strange else 0,
-            spent=round(min(_interpolate(self.points, "spent", k), _MOST)) if strange else 0,
-            picked=round(min(picked, MOST_CANDIDATES)),
-            length=self.length or 0.0,
+        plan = SearchPlan()
+        plan.k, plan.fill, plan.length = k, fill, self.length or 0.0
+        plan.min_votes, plan.by_score = self.min_votes, self.rank == "score"
+        plan.score = SCORES.index(self.score)
+        if self.exact or (filtered is not None and filtered.all and self.by_distance):
+            plan.exact = self.by_distance  # else every bucket is probed
+            plan.score = min(plan.score, LOG_PROBABILITY)
+            return plan
+        plan.candidates = max(chosen.candidates, k) if chosen.candidates else 0
+        if plan.score == CODES and not (self.points or plan.candidates):
+            plan.candidates = _CANDIDATES_PER_RESULT * k
+        if plan.score == CODES and not 0 < plan.candidates <= MOST_CANDIDATES:
+            plan.score = LOG_PROBABILITY  # so many are not worth choosing by codes
+        plan.probes = self.probes or 0
+        plan.thresholds = [math.log(chosen.threshold) if chosen.threshold else -math.inf]
+        if self.points:
+            plan.thresholds, plan.centroids = _widen(self.points, k)
+        if filtered is not None:
+            plan.start, plan.exact_from = filtered.start, filtered.exact_from
+        if self.points and self.far is not None:
+            self._look_out(plan)
+        return plan
+
+    def _look_out(self, plan: SearchPlan) -> None:
+        """Set which queries are strange, and what they do."""
+        wide, picked, plan.unsure = (
+            _interpolate(self.points, name, plan.k) for name in ("wide", "picked", "unsure")
         )
+        plan.far = cast("float", self.far)
+        plan.wide = plan.probes = round(min(wide, _MOST))
+        if picked > 0 and self.by_distance:
+            plan.picked = round(min(max(picked, plan.candidates, plan.k), MOST_CANDIDATES))
 
 
 def _interpolate(points: tuple[OperatingPoint, ...], name: str, k: float) -> float:
@@ -341,7 +325,7 @@ def _interpolate(points: tuple[OperatingPoint, ...], name: str, k: float) -> flo
     low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
     if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
         return float(low)
-    if name in ("centroids", "unsure", "wide", "spent", "picked"):
+    if name in ("centroids", "unsure", "wide", "picked") and max(low, high) < math.inf:
         return max(0.0, low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
     if not (0 < low < math.inf and 0 < high < math.inf):
         return float(high)
@@ -366,15 +350,14 @@ def _list_work(points: tuple[OperatingPoint, ...], k: int) -> list[float]:
 
 
 def _read_point(values: dict[str, Any]) -> OperatingPoint:
-    candidates = values["candidates"]
+    candidates, wide = values["candidates"], values["wide"]
     return OperatingPoint(
         k=check_int("k", values["k"], at_least=1),
         threshold=check_float("threshold", values["threshold"], at_least=0.0, at_most=1.0),
         candidates=None if candidates is None else _check_count("candidates", candidates),
         centroids=check_int("centroids", values["centroids"], at_least=0),
         unsure=check_float("unsure", values["unsure"], at_least=0.0, at_most=1.0),
-        wide=check_int("wide", values["wide"], at_least=0),
-        spent=check_int("spent", values["spent"], at_least=0),
+        wide=None if wide is None else _check_count("wide", wide),
         picked=check_int("picked", values["picked"], at_least=0),
         work=check_float("work", values["work"], at_least=0.0),
     )

@@ -1,7 +1,6 @@
 """Tune a search to find the relevant items that were given, which distances may not explain.
 
-Results can be ranked by distance, by the learned score, or by a blend of both. Held-out queries
-decide. A recall like that of neighbours is often out of reach: nobody can foresee every click. Then
+Results can be ranked by distance or by the learned score. Held-out queries decide. A recall like that of neighbours is often out of reach: nobody can foresee every click. Then
 the search of least work is taken that finds nearly as much as any.
 """
 
@@ -18,7 +17,7 @@ from irli.base.logs import get_logger
 from irli.base.threads import thread_count
 from irli.vectors.build.held_out import HeldOut
 from irli.vectors.cost import count_work
-from irli.vectors.parameters import OperatingPoint, SearchParameters
+from irli.vectors.parameters import RANKS, OperatingPoint, SearchParameters
 from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult
 
@@ -26,7 +25,6 @@ log = get_logger(__name__)
 
 _STRIDES = 12  # of the threshold, from 1 to the least
 _LEAST = 1e-6
-_WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the score in a blend
 _NEARLY = 0.99  # of the best recall
 _WIDER = 100  # times as many items need a threshold that is this many times smaller
 
@@ -77,23 +75,14 @@ def _list_parameters(
     searcher: Searcher, queries: NDArray[np.float32], k: int
 ) -> Iterator[SearchParameters]:
     """Yield all rankings, from few buckets to as many as are cheaper than comparing all items."""
-    scale = _find_scale(searcher, queries, k)
-    rankings = [("distance", 1.0), ("score", 1.0), *(("blend", weight) for weight in _WEIGHTS)]
     for stride in range(_STRIDES + 1):
         threshold = _LEAST ** (stride / _STRIDES)
         plain = SearchParameters(threshold=threshold)
         work = searcher.measure(queries, plain.to_plan(k), thread_count(None))[2]
         if stride > _STRIDES // 2 and work[:, 1].mean() > len(searcher.layout.vectors):
             return
-        for rank, weight in rankings:
-            yield SearchParameters(threshold=threshold, rank=rank, by_score=weight, scale=scale)
-
-
-def _find_scale(searcher: Searcher, queries: NDArray[np.float32], k: int) -> float:
-    """Return how much the distances of the items found for a query differ, typically."""
-    distances, rows, _ = searcher.measure(queries, SearchParameters(probes=8).to_plan(10 * k))
-    spread = np.where(rows >= 0, distances, np.nan)
-    return max(float(np.nanmedian(np.nanstd(spread, axis=1))), 1e-30)
+        for rank in RANKS:
+            yield SearchParameters(threshold=threshold, rank=rank)
 
 
 def _measure(
@@ -116,16 +105,6 @@ def _measure(
 def _add_points(best: _Measured, k: int) -> SearchParameters:
     """Return the parameters with operating points: more items need more buckets."""
     threshold = best.parameters.threshold or 0.0
-    point = OperatingPoint(
-        k,
-        threshold,
-        candidates=None,
-        centroids=0,
-        unsure=0.0,
-        wide=0,
-        spent=0,
-        picked=0,
-        work=best.work,
-    )
+    point = OperatingPoint(k, threshold, candidates=None, work=best.work)
     wider = point._replace(k=_WIDER * k, threshold=threshold / _WIDER, work=best.work * _WIDER**0.5)
     return dataclasses.replace(best.parameters, points=(point, wider))

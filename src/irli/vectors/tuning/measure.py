@@ -126,6 +126,11 @@ class Trial:
                 queries = (queries * factors).astype(np.float32)
             yield self.searcher.route(queries)
 
+    def choose_point(self, parameters: SearchParameters) -> SearchParameters:
+        """Return the parameters with the operating point for k alone, where no query is strange."""
+        points = tuple(point for point in parameters.points if point.k == self.k)
+        return dataclasses.replace(parameters, points=points, far=None)
+
     def measure_each(self, parameters: SearchParameters) -> MeasuredQueries:
         """Return recall and work of each query. A query never counts as its own neighbour."""
         spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself

@@ -45,17 +45,17 @@ def allow_strange(trials: list[Trial], parameters: SearchParameters) -> SearchPa
     first = trials[0]
     points, probed = {}, {}
     for trial in trials:
-        [point] = [each for each in parameters.points if each.k == trial.k]
-        seen = trial.measure(dataclasses.replace(parameters.at(trial.k), points=()))
-        points[trial.k], probed[trial.k] = point._replace(work=seen.work), seen.probed
+        alone = trial.choose_point(parameters)
+        seen = trial.measure(alone)
+        points[trial.k], probed[trial.k] = alone.points[0]._replace(work=seen.work), seen.probed
     rising = tuple(points[k] for k in sorted(points))
     parameters = dataclasses.replace(parameters, points=rising, far=_find_far(first))
     if parameters.far is None:
         return parameters
     parameters = _find_unsure(first, parameters)
     layout = first.searcher.layout
-    points = {point.k: _compare_all(layout, point) for point in parameters.points}
-    ks = [trial.k for trial in trials if points[trial.k].wide == 0]
+    points = {point.k: point for point in parameters.points}
+    ks = [trial.k for trial in trials if not _can_compare_all(layout, points[trial.k])]
     queries = make_strange_queries(layout.vectors, first.metric)
     shares = _SHARES if layout.codes.blocks.size else (1.0,)
     for trial in make_trials(first.searcher, hold_out(queries), first.metric, ks, first.length):
@@ -90,11 +90,9 @@ def make_strange_queries(vectors: NDArray[np.float32], metric: str) -> NDArray[n
     return prepare_vectors(kinds.reshape(-1, vectors.shape[1]).astype(np.float32), metric)
 
 
-def _compare_all(layout: VectorLayout, point: OperatingPoint) -> OperatingPoint:
-    """Let strange queries be compared with all items, if that takes no more than it may."""
-    if count_exact_work(layout, len(layout.vectors)) <= (_STRANGE - 1) * point.work:
-        return point._replace(wide=layout.bias.size)
-    return point._replace(wide=0)
+def _can_compare_all(layout: VectorLayout, point: OperatingPoint) -> bool:
+    """Whether comparing a strange query with all items takes no more than it may."""
+    return count_exact_work(layout, len(layout.vectors)) <= (_STRANGE - 1) * point.work
 
 
 class _Tried(NamedTuple):
@@ -163,24 +161,22 @@ def _split_work(
 ) -> OperatingPoint:
     """Return the point with the buckets and candidates that a strange query has for so much work.
 
-    The others probe so many buckets, and their candidates are chosen by codes if they are `coded`.
+    First it is answered like the others. They probe so many buckets, and their candidates are
+    chosen by codes if they are `coded`.
     """
     codes = layout.codes.blocks.size > 0
     nothing, load = count_work(layout, 0, 0, 0, codes), len(layout.items) / layout.bias.size
-    left = work - nothing - count_centroid_work(layout)
+    table = nothing - count_work(layout, 0, 0, 0, coded)
+    left = max(0.0, work - point.work - table - count_centroid_work(layout))
     bucket = count_work(layout, 1, load, 0 if codes else load, codes) - nothing
-    picked, fuller = 0, bucket  # with what its candidates take
+    picked = 0
     if codes:
         each = count_work(layout, 0, 0, 1, codes) - nothing
-        fuller = bucket + share * load * each
-        picked = min(max(int(share * load * left / fuller), point.k), MOST_CANDIDATES)
+        picked = int(share * load * left / (bucket + share * load * each))
+        picked = min(max(picked, point.k), MOST_CANDIDATES)
         left -= picked * each
-    spent = (point.work - count_work(layout, 0, 0, 0, coded)) / fuller
-    return point._replace(
-        wide=min(max(1, int(left / bucket)), layout.bias.size - 1),
-        spent=max(0, int(spent - probed)),
-        picked=picked,
-    )
+    wide = int(probed + max(0.0, left) / bucket)
+    return point._replace(wide=max(1, min(wide, layout.bias.size - 1)), picked=picked)
 
 
 def _find_far(trial: Trial) -> float | None:

@@ -81,11 +81,11 @@ def tune(
     points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
     parameters = dataclasses.replace(best.parameters, points=_make_monotone(points), length=length)
     parameters = _let_items_find_themselves(trial, parameters, recall)
-    work = trial.measure(dataclasses.replace(parameters.at(k), points=())).work
+    work = trial.measure(trial.choose_point(parameters)).work
     if _is_exact_better(searcher.layout, work):
         return _compare_all(searcher.layout, recall, k, work)
     parameters = allow_strange(trials, parameters)
-    seen = trial.measure(dataclasses.replace(parameters.at(k), points=(), far=None))
+    seen = trial.measure(trial.choose_point(parameters))
     self_hits = trial.self_hits(parameters)
     reached = seen.recall >= recall and self_hits >= _SELF_HITS
     result = TuneResult(parameters, k, seen.recall, self_hits, seen.scanned, seen.work, reached)
@@ -167,25 +167,34 @@ class _Found(NamedTuple):
     dial: float
     factor: int | None  # candidates, in multiples of k
     parameters: SearchParameters
-    point: OperatingPoint
     reached: bool
+
+    @property
+    def point(self) -> OperatingPoint:
+        return self.parameters.points[0]
 
 
 def _by_threshold(
-    least: float, candidates: int | None, score: str, dial: float
+    trial: Trial, candidates: int | None, score: str, dial: float
 ) -> SearchParameters:
-    threshold = least**dial if dial < 1 else 0.0
-    return SearchParameters(threshold=threshold, candidates=candidates, score=score)
+    threshold = trial.least**dial if dial < 1 else 0.0
+    return _make_parameters(OperatingPoint(trial.k, threshold, candidates), score)
+
+
+def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchParameters:
+    return _make_parameters(near.points[0]._replace(centroids=round(buckets**dial)), near.score)
+
+
+def _make_parameters(point: OperatingPoint, score: str) -> SearchParameters:
+    return SearchParameters(
+        threshold=point.threshold, candidates=point.candidates, score=score, points=(point,)
+    )
 
 
 def _compare_found(trial: Trial, recall: float, start: float = 0.0) -> _Found:
     """Return the parameters of least work that compare all items found."""
-    family = partial(_by_threshold, trial.least, None, "log-probability")
+    family = partial(_by_threshold, trial, None, "log-probability")
     return _find_cheapest(trial, None, family, recall, start)
-
-
-def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchParameters:
-    return dataclasses.replace(near, centroids=round(buckets**dial))
 
 
 def _choose_family(trial: Trial, recall: float) -> _Found:
@@ -212,7 +221,8 @@ def _find_point(trial: Trial, best: _Found, recall: float) -> OperatingPoint:
     if least is None or not least.reached:
         least = _compare_found(trial, recall)
     if trial.k > best.point.k and trial.searcher.layout.centroids.centre.size:
-        close = dataclasses.replace(least.parameters, threshold=best.parameters.threshold)
+        point = least.point._replace(threshold=best.point.threshold)
+        close = _make_parameters(point, least.parameters.score)
         family = partial(_by_centroids, close, trial.searcher.layout.bias.shape[1])
         least = _take_least([least, _find_cheapest(trial, least.factor, family, recall)])
     return least.point
@@ -233,7 +243,7 @@ def _try_factors(
     """Return what each number of candidates can do, from the most on. Fewer than enough fail."""
     found: list[_Found] = []
     for factor in factors:
-        family = partial(_by_threshold, trial.least, factor * trial.k, score)
+        family = partial(_by_threshold, trial, factor * trial.k, score)
         found.append(_find_cheapest(trial, factor, family, recall, start))
         if not found[-1].reached:
             break
@@ -273,25 +283,9 @@ def _find_cheapest(
             high = middle
         else:
             low = middle
-    return _describe(trial, high, factor, family(high), reached)
-
-
-def _describe(
-    trial: Trial, dial: float, factor: int | None, parameters: SearchParameters, reached: bool
-) -> _Found:
-    seen = trial.measure(parameters)
-    point = OperatingPoint(
-        k=trial.k,
-        threshold=parameters.threshold or 0.0,
-        candidates=parameters.candidates,
-        centroids=parameters.centroids,
-        unsure=0.0,
-        wide=0,
-        spent=0,
-        picked=0,
-        work=seen.work,
-    )
-    return _Found(dial, factor, parameters, point, reached)
+    parameters = family(high)
+    point = parameters.points[0]._replace(work=trial.measure(parameters).work)
+    return _Found(high, factor, dataclasses.replace(parameters, points=(point,)), reached)
 
 
 def _let_items_find_themselves(
@@ -312,7 +306,7 @@ def _let_items_find_themselves(
         lower = first.threshold * trial.least**_STEP if first.threshold > trial.least else 0.0
         points = [_widen(point, lower, wider.score) for point in wider.points]
         wider = dataclasses.replace(wider, points=_make_monotone(points))
-        seen = trial.measure(dataclasses.replace(wider.at(trial.k), points=()))
+        seen = trial.measure(trial.choose_point(wider))
         if wider.score == "codes" and seen.safe_recall < recall:
             points = [_double_candidates(point, len(layout.items)) for point in wider.points]
             wider = dataclasses.replace(wider, points=tuple(points))
