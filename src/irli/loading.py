@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from irli.base.folder import LABEL_SHARDS, LABELS, SHARDS, VECTORS, read_folder
+from irli.base.folder import LABEL_SHARDS, LABELS, SHARDS, VECTORS, read_manifest
 from irli.base.types import StrPath
 from irli.errors import FormatError
 
@@ -31,25 +31,25 @@ def load(
         Compare the checksum of every file, which reads them all. All other checks are always made:
         sizes and headers, and that no number in an array leads outside of another one.
     """
-    folder = read_folder(path, mmap=mmap, verify=verify)
+    kind = read_manifest(path)["kind"]
     # Only what this kind of index needs is imported.
-    if folder.kind == SHARDS:
+    if kind == SHARDS:
         from irli.cluster.index import ShardedIndex
 
         return ShardedIndex.load(path, mmap=mmap, verify=verify)
-    if folder.kind == LABEL_SHARDS:
+    if kind == LABEL_SHARDS:
         from irli.cluster.label_index import ShardedLabelIndex
 
         return ShardedLabelIndex.load(path, mmap=mmap, verify=verify)
-    if folder.kind == LABELS:
+    if kind == LABELS:
         from irli.labels.index import LabelIndex
 
-        return LabelIndex.from_folder(folder)
-    if folder.kind == VECTORS:
+        return LabelIndex.load(path, mmap=mmap, verify=verify)
+    if kind == VECTORS:
         from irli.vectors.index import VectorIndex
 
-        return VectorIndex.from_folder(folder)
+        return VectorIndex.load(path, mmap=mmap, verify=verify)
     raise FormatError(
         f"'{os.fspath(path)}' must hold an index that this version of irli knows. "
-        f"Got one of kind '{folder.kind}' instead. Install a newer irli."
+        f"Got one of kind '{kind}' instead. Install a newer irli."
     )

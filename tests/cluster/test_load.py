@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex, VectorIndex
+from irli.base import folder as folder_module
 from irli.base.folder import read_folder, write_folder
 from irli.cluster import ShardedIndex, ShardedLabelIndex
 from irli.errors import FormatError
@@ -53,6 +55,28 @@ def test_load_opens_its_own_kind_and_refuses_others(saved: Path, kind: str, owne
         return
     with pytest.raises(FormatError, match=f"of kind '{owner}'. Got '{kind}' instead"):
         CLASSES[owner].load(saved / kind)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_each_file_is_read_once(saved: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    verified: list[str] = []
+    open_file, file_digest = folder_module.open_regular, hashlib.file_digest
+
+    def note_open(path: Path) -> Any:
+        opened.append(path.relative_to(saved / kind))
+        return open_file(path)
+
+    def note_digest(file: Any, digest: Any) -> Any:
+        verified.append(file.name)
+        return file_digest(file, digest)
+
+    monkeypatch.setattr(folder_module, "open_regular", note_open)
+    monkeypatch.setattr(hashlib, "file_digest", note_digest)
+    irli.load(saved / kind)
+    data = {path.relative_to(saved / kind) for path in (saved / kind).rglob("*.[0-9a-f]*.*")}
+    assert sorted(path for path in opened if path.suffix != ".json") == sorted(data)
+    assert len(verified) == len(data) > 3
 
 
 @pytest.mark.parametrize("kind", ["shards", "label-shards"])
