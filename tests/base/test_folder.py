@@ -245,6 +245,8 @@ def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InvalidParameter, match="is a file"):
         write_folder(tmp_path / "file", sample())
+    with pytest.raises(InvalidParameter, match="must name a place to write to"):
+        write_folder(tmp_path / "file" / "index", sample())
     assert (tmp_path / "file").read_text() == "mine"
 
 

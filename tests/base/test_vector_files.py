@@ -322,3 +322,33 @@ def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_text("a 1 2\n" + 30 * "b" + " 1 2\n")
     with pytest.raises(FormatError, match="line 2: must have at most 20 bytes"):
         read_glove(path)
+
+
+@pytest.mark.parametrize("kind", ["fvecs", "fbin"])
+@pytest.mark.parametrize("value", [1e39, -1e300, 3.5e38])
+def test_a_number_beyond_float32_is_refused(tmp_path: Path, kind: str, value: float) -> None:
+    file = tmp_path / f"x.{kind}"
+    with pytest.raises(InvalidParameter, match=f"fit into float32 for a .{kind} file.*in row 1"):
+        write_vectors(file, [[1, 5], [value, 5]])
+    assert not file.exists()
+    write_vectors(file, [[np.inf, 3e38], [-np.inf, 1e-300]])  # as they are, or rounded
+    np.testing.assert_array_equal(
+        read_vectors(file), np.array([[np.inf, 3e38], [-np.inf, 0]], "f4")
+    )
+
+
+@pytest.mark.parametrize("kind", ["fvecs", "fbin", "npy"])
+def test_a_missing_folder_is_made(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "new" / "folder" / f"x.{kind}"
+    write_vectors(file, [[1, 5]])
+    assert np.array(read_vectors(file)).tolist() == [[1, 5]]
+
+
+@pytest.mark.parametrize("kind", ["fvecs", "fbin", "npy"])
+def test_a_path_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / f"folder.{kind}").mkdir()
+    for place in (f"file/x.{kind}", f"folder.{kind}"):
+        with pytest.raises(InvalidParameter, match="'path' parameter must name a place to write"):
+            write_vectors(tmp_path / place, [[1, 5]])
+    assert (tmp_path / "file").read_text() == "mine"

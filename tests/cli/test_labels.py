@@ -332,7 +332,7 @@ def test_predict_keeps_answers(run: Runner, told: Path, files: Files, tmp_path: 
     index = label_index(told)
     expected = index.predict(index.features(files.texts.read_text().splitlines()), 3)
     options = ["-k", 3, "--json", "--out"]
-    for name in ("found.npz", "found.jsonl"):
+    for name in ("found.npz", "found.jsonl", "new/found.npz"):
         said = run("labels", "predict", told, files.texts, *options, tmp_path / name).json
         assert said["out"] == str(tmp_path / name)
         assert "labels" not in said
@@ -427,6 +427,8 @@ def test_predict_refuses(
     refused(run("labels", "predict", told, tmp_path / "none.txt"), "at least one row")
     asked = ["labels", "predict", told, files.texts]
     refused(run(*asked, "--out", tmp_path / "found.csv"), "'.npz'", "'.csv'")
+    (tmp_path / "folder.jsonl").mkdir()
+    refused(run(*asked, "--out", tmp_path / "folder.jsonl"), "--out option", "Choose another")
     refused(run(*asked, "-k", 0), "-k")
     refused(run(*asked, "--score", "luck"), "'votes'")
     refused(run(*asked, "--probes", 0), "probes")

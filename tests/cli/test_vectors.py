@@ -195,7 +195,7 @@ def test_build_refuses_what_is_no_place_for_an_index(
     (tmp_path / "letter.txt").write_text("Dear")
     refused(run("build", files.base, tmp_path), "holds other files")
     refused(run("build", files.base, tmp_path / "letter.txt"), "is a file")
-    refused(run("build", files.base, tmp_path / "letter.txt" / "out"), "letter.txt", code=1)
+    refused(run("build", files.base, tmp_path / "letter.txt" / "out"), "letter.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
@@ -255,7 +255,7 @@ def test_search_prints_the_first_answers(run: Runner, index: Path, files: Files)
 
 def test_search_keeps_answers(run: Runner, index: Path, files: Files, tmp_path: Path) -> None:
     expected = irli.load(index).search(read_vectors(files.queries), 5)
-    for name in ("found.npz", "found.ivecs"):
+    for name in ("found.npz", "found.ivecs", "new/found.npz", "new/more/found.ivecs"):
         ran = run("search", index, files.queries, "--k", 5, "--out", tmp_path / name, "--json")
         assert ran.json["out"] == str(tmp_path / name)
     with np.load(tmp_path / "found.npz") as kept:
@@ -294,7 +294,10 @@ def test_search_refuses(run: Runner, index: Path, files: Files, tmp_path: Path) 
     refused(run(*asked, "--threshold", 2), "threshold")
     refused(run(*asked, "--score", "luck"), "'votes'")
     refused(run(*asked, "--out", tmp_path / "found.csv"), "'.npz'", "'.csv'")
-    refused(run(*asked, "--out", tmp_path / "no" / "found.npz"), "found.npz")
+    (tmp_path / "letter.txt").write_text("Dear")
+    (tmp_path / "folder.npz").mkdir()
+    for place in ("letter.txt/found.npz", "folder.npz"):
+        refused(run(*asked, "--out", tmp_path / place), "--out option", place, "Choose another")
     refused(run(*asked, "--filter", files.queries, "--deny", files.queries), "--filter and --deny")
     refused(run(*asked, "--filter", files.base), "filter")
     refused(run(*asked, "--filter", tmp_path / "none.npy"), "must be an existing file")

@@ -1,4 +1,4 @@
-"""Atomic file writes, file locks, opening regular files, and syncing a directory to disk."""
+"""Output files and folders, atomic writes, file locks, opening regular files, syncing to disk."""
 
 from __future__ import annotations
 
@@ -12,10 +12,103 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
+from irli.base.types import StrPath
 from irli.errors import InvalidParameter
 
 LONGEST_LINE = 64 << 20  # bytes; more is no text, or a file made to fill the memory
+# What the system says of a path that cannot be written, whatever is written.
+_BLAMED = {"ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG"}
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
+
+
+def make_folder(path: Path, name: str) -> None:
+    """Make a folder that will be written to, with those above it. Raise if that is impossible.
+
+    Parameters
+    ----------
+    name : str
+        What a user calls it: "'path' parameter of save".
+
+    Examples
+    --------
+    >>> make_folder(Path("/dev/null/index"), "'path' parameter of save")
+    Traceback (most recent call last):
+    irli.errors.InvalidParameter: The 'path' parameter of save must name a place to write to.
+    '/dev/null/index' cannot be written: Not a directory. Choose another path, or change what is
+    there.
+    """
+    with _blame_path(path, name):
+        _make_folder(path)
+
+
+def claim_file(path: Path, name: str) -> None:
+    """Make the folder of a file that will be written. Raise if the file cannot be written there.
+
+    Commands call this before their work, so that it is not in vain.
+    """
+    with _blame_path(path, name):
+        _make_folder(path.parent)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists():
+            _check_access(path)
+
+
+def _make_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not path.exists():
+        path.mkdir(parents=True, exist_ok=True)
+        sync_directory(path.parent)
+    _check_access(path)
+
+
+def _check_access(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextmanager
+def open_output(path: StrPath, name: str = "'path' parameter") -> Iterator[IO[bytes]]:
+    """Open a file to write, in a folder that is made if it is missing.
+
+    Parameters
+    ----------
+    name : str
+        What a user calls it, as for `make_folder`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_output(f"{folder}/new/one") as file:
+    ...         _ = file.write(b"whole")
+    ...     Path(folder, "new", "one").read_bytes()
+    b'whole'
+    """
+    file = Path(path)
+    claim_file(file, name)
+    with _blame_path(file, name):
+        stream = file.open("wb")
+    with stream:
+        yield stream
+
+
+@contextmanager
+def _blame_path(path: Path, name: str) -> Iterator[None]:
+    """Turn what the system says of a path that cannot be written into an `InvalidParameter`.
+
+    A full or broken disk is no fault of the path, and stays an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if errno.errorcode.get(error.errno or 0) not in _BLAMED:
+            raise
+        raise InvalidParameter(
+            f"The {name} must name a place to write to. '{path}' cannot be written: "
+            f"{error.strerror or error}. Choose another path, or change what is there."
+        ) from error
 
 
 @contextmanager

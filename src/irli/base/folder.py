@@ -24,7 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from irli.base.files import TEMPORARY, lock_file, open_regular, sync_directory, write_atomically
+from irli.base.files import (
+    TEMPORARY,
+    lock_file,
+    make_folder,
+    open_regular,
+    sync_directory,
+    write_atomically,
+)
 from irli.base.memory import empty_at_line, release_pages
 from irli.base.types import StrPath
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
@@ -315,13 +322,11 @@ def _check_folder(folder: Folder) -> None:
 
 def claim(root: Path) -> None:
     """Create the folder. Raise if it exists and holds something other than an index."""
-    if not root.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        sync_directory(root.parent)
-    if not root.is_dir():
+    if root.exists() and not root.is_dir():
         raise InvalidParameter(
             f"An index is a folder, but {root} is a file. Choose another path or remove the file."
         )
+    make_folder(root, "'path' parameter of save")
     # An interrupted first save leaves a lock file but no manifest.
     if not any(root.iterdir()) or (root / LOCK).exists():
         return

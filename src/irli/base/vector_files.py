@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from irli.base.checks import check_choice
 from irli.base.distance import ALIASES, METRICS
-from irli.base.files import LONGEST_LINE
+from irli.base.files import LONGEST_LINE, open_output
 from irli.base.text_rows import parse_rows, read_lines
 from irli.base.types import StrPath
 from irli.errors import FormatError, InvalidParameter, MissingDependency
@@ -153,7 +153,8 @@ def read_glove(path: StrPath) -> tuple[list[str], NDArray[np.float32]]:
 def write_vectors(path: StrPath, x: ArrayLike) -> None:
     """Write an array of shape (n, d) in the format that the extension names (no HDF5, no text).
 
-    A value that an integer format cannot hold raises an error. `.npy` keeps the dtype.
+    A value that the format cannot hold raises an error. `.npy` keeps the dtype. A folder that is
+    missing is made.
 
     Examples
     --------
@@ -171,11 +172,12 @@ def write_vectors(path: StrPath, x: ArrayLike) -> None:
             f"Got {array.dtype} of shape {array.shape} instead. Put one vector into each row."
         )
     if kind == ".npy":
-        np.save(file, array)
+        with open_output(file) as out:
+            np.save(out, array)
         return
     dtype = _VECS[kind] if kind in _VECS else BIN_DTYPES[kind]
     array = _cast_exactly(array, dtype, kind)
-    with file.open("wb") as out:
+    with open_output(file) as out:
         if kind in _VECS:
             rows = np.empty(len(array), dtype=_make_vecs_dtype(array.shape[1], dtype))
             rows["dim"] = array.shape[1]
@@ -345,13 +347,13 @@ def _cast_exactly(array: NDArray[Any], dtype: np.dtype[Any], kind: str) -> NDArr
     # NumPy warns about a value that does not fit. The comparison below reports it instead.
     with np.errstate(invalid="ignore", over="ignore"):
         fitted = array.astype(dtype)
+    numbers, lossy = "whole numbers", fitted != array
     if dtype.kind == "f":
-        return fitted
-    lossy = fitted != array
+        numbers, lossy = "numbers", np.isinf(fitted) & ~np.isinf(array)
     if lossy.any():
         row, column = np.argwhere(lossy)[0]
         raise InvalidParameter(
-            f"The 'x' parameter must hold whole numbers that fit into {dtype.name} for a {kind} "
+            f"The 'x' parameter must hold {numbers} that fit into {dtype.name} for a {kind} "
             f"file. Got {array[row, column]} in row {row} instead. Choose a wider format."
         )
     return fitted

@@ -17,7 +17,7 @@ import typer
 from numpy.typing import NDArray
 from typer import Argument, Option
 
-from irli.base.files import claim_folder
+from irli.base.files import claim_folder, make_folder
 from irli.base.folder import (
     LABEL_SHARDS,
     LABELS,
@@ -206,7 +206,7 @@ def read_sweep(probes: str | None, threshold: str | None) -> list[Values]:
 def keep_checkpoint(out: Path) -> Iterator[Path]:
     """Yield a checkpoint folder beside `out`, which is removed when the index is saved."""
     folder = Path(f"{out.resolve()}.partial")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "path of the index")
     in_use = (
         f"The index {out} must not be built by another command at the same time, and one is "
         f"running. It keeps its files in {folder}. Wait until it ends, or name another index."

@@ -17,6 +17,7 @@ import typer
 from typer import Argument, Option
 
 from irli.base.checks import check_choice
+from irli.base.files import claim_file, open_output
 from irli.base.folder import LABEL_SHARDS, LABELS, read_manifest
 from irli.base.logs import warn
 from irli.base.sparse import as_labels, as_rows
@@ -217,6 +218,7 @@ def predict(
     """
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".jsonl"))
+        claim_file(out, "--out option")
     known = open_labels(index)
     columns = _name_columns(text, label, separator)
     given = make_features(read_inputs(rows, None, format, columns), known)
@@ -239,10 +241,11 @@ def predict(
         console.print_result(values, console.format_pairs("row", pairs), as_json)
         return
     if out.suffix == ".npz":
-        np.savez(out, scores=found.scores, labels=found.labels)
+        with open_output(out, "--out option") as file:
+            np.savez(file, scores=found.scores, labels=found.labels)
     else:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
-        out.write_text("".join(lines), encoding="utf-8")
+        with open_output(out, "--out option") as file:
+            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in kept)
     summary = f"{out}: the {k} best labels of {len(kept)} rows, found in {seconds:.3f} s"
     console.print_result(values | {"out": str(out)}, summary, as_json)
 

@@ -11,6 +11,7 @@ from typer import Option
 
 import irli
 from irli.base.checks import check_int
+from irli.base.files import claim_file
 from irli.cli import console
 from irli.cli.console import Json, K
 from irli.cluster.planning.costs import Costs, measure_costs
@@ -83,6 +84,8 @@ def _get_costs(dim: int, recipe: irli.Recipe, path: Path | None) -> Costs:
                 f"{costs.dim} instead. Name another file, and they are measured."
             )
         return costs
+    if path is not None:
+        claim_file(path, "--costs option")
     costs = measure_costs(dim, recipe, progress=sys.stderr.isatty())
     if path is not None:
         costs.save(path)

@@ -14,6 +14,7 @@ from typer import Argument, Option
 import irli
 from irli._native import simd
 from irli.base.checks import as_vectors, check_choice
+from irli.base.files import claim_file, open_output
 from irli.base.ids import is_item
 from irli.base.recipe import AUTO
 from irli.base.sparse import as_relevance, find_heaviest
@@ -157,6 +158,7 @@ def search(
     """Find the nearest items of each query in a file."""
     if out is not None:
         check_choice("extension of --out", out.suffix, (".npz", ".ivecs"))
+        claim_file(out, "--out option")
     console.check_at_most_one(filter=filter, deny=deny)
     allowed = None if filter is None else console.read_npy(filter)
     opened = console.open_vectors(index)
@@ -191,7 +193,8 @@ def search(
         console.print_result(values, console.format_results(found), as_json)
         return
     if out.suffix == ".npz":
-        np.savez(out, distances=found.distances, ids=console.to_plain(found.ids))
+        with open_output(out, "--out option") as file:
+            np.savez(file, distances=found.distances, ids=console.to_plain(found.ids))
     elif found.ids.dtype == object:
         raise InvalidParameter(
             f"The extension of --out must be .npz if ids are strings. Got {out} instead. "

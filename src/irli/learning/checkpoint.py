@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from irli.base.files import claim_folder, write_atomically
+from irli.base.files import claim_folder, make_folder, write_atomically
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.base.types import Arrays, StrPath
@@ -154,7 +154,7 @@ def open_checkpoint(
 @contextmanager
 def claim_checkpoint(folder: Path) -> Iterator[None]:
     """Make the folder of a build, and hold it while the build runs. Raise if another one does."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "'checkpoint' parameter of fit")
     in_use = (
         "The 'checkpoint' parameter of fit must name a folder that no other build uses. Another "
         f"build is running in {folder}. Wait until it ends, or pass another folder."

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from irli.base.files import write_atomically
+from irli.base.files import make_folder, write_atomically
 from irli.base.logs import get_logger
 from irli.base.types import StrPath
 from irli.errors import InvalidParameter
@@ -33,7 +33,7 @@ class WorkDir:
             folder = tempfile.mkdtemp(prefix="irli-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.path = Path(folder).resolve()
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path, "'checkpoint' parameter of fit")
 
 
 def check_space(folder: Path, size: int, what: str) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from irli.base.files import open_output
 from irli.base.folder import read_folder
 from irli.base.logs import get_logger
 from irli.base.progress import Progress, track
@@ -115,7 +116,8 @@ class Costs:
 
     def save(self, path: Path) -> None:
         """Write the costs as JSON."""
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        with open_output(path) as file:
+            file.write((json.dumps(dataclasses.asdict(self), indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> Costs:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -26,6 +27,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from irli.base.checks import as_array, check_choice
+from irli.base.files import open_output
 from irli.base.sparse import as_label_matrix, check_sparse_format
 from irli.base.types import Sparse, StrPath
 from irli.base.vector_files import read_vectors, write_vectors
@@ -131,7 +133,7 @@ def write_rows(path: StrPath, features: ArrayLike | Sparse, labels: ArrayLike | 
             "The 'features' and the 'labels' parameters must have one row for each instance. "
             f"Got shapes {x.shape} and {y.shape} instead. Pass rows of the same instances."
         )
-    with _open_output(file) as out:
+    with _open_text(file) as out:
         out.write(b"%d %d %d\n" % (*x.shape, y.shape[1]))
         for names, pairs in zip(
             _format_rows(y, b",", False), _format_rows(x, b" ", True), strict=True
@@ -165,9 +167,10 @@ def write_matrix(path: StrPath, matrix: ArrayLike | Sparse) -> None:
         return
     sparse = _check_matrix(matrix, "matrix")
     if suffix == ".npz":
-        sp.save_npz(file, sparse)
+        with open_output(file) as out:
+            sp.save_npz(out, sparse)
         return
-    with _open_output(file) as out:
+    with _open_text(file) as out:
         out.write(b"%d %d\n" % sparse.shape)
         for pairs in _format_rows(sparse, b" ", True):
             out.write(b"%s\n" % pairs)
@@ -183,8 +186,14 @@ def _check_format(file: Path) -> str:
     return check_choice("extension of the path", suffix, (".txt", ".txt.gz", ".npz", ".npy"))
 
 
-def _open_output(file: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(file, "wb") if file.suffix == ".gz" else file.open("wb"))
+@contextmanager
+def _open_text(file: Path) -> Iterator[IO[bytes]]:
+    with open_output(file) as out:
+        if file.suffix != ".gz":
+            yield out
+            return
+        with gzip.GzipFile(file.stem, "wb", fileobj=out) as packed:
+            yield cast("IO[bytes]", packed)
 
 
 def _make_csr(
