@@ -281,9 +281,11 @@ class VectorSearcher {
       std::fill_n(scratch.seconds, 4, 0.0);
       scratch.now = now;
       scratch.last = now();
-      kernels_.search_block(layout_, plan, filter, nullptr, kPlain, query.data(), 1, scratch,
-                            distances.data(), items.data(), nullptr);
+      const bool finite =
+          kernels_.search_block(layout_, plan, filter, nullptr, kPlain, query.data(), 1, scratch,
+                                distances.data(), items.data(), nullptr);
       scratch.now = nullptr;
+      if (!finite) throw std::invalid_argument("The queries must be finite.");
       std::copy_n(scratch.seconds, 4, seconds);
       counts = scratch.counts;
       if (!plan.exact)

@@ -169,7 +169,7 @@ def test_tables_of_any_scale(metric: int, pieces: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize("metric", [L2, DOT])
-@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-38, 1e38, 3e38, np.inf, np.nan])
+@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-38, 1e38, 3e38])
 def test_table_of_an_odd_query_stays_in_range(metric: int, value: float) -> None:
     """Sums beyond 16 bits would be written outside of their histogram."""
     layout = index(metric=metric)

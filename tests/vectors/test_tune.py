@@ -180,7 +180,7 @@ def test_there_is_a_point_for_each_k(index: VectorIndex) -> None:
     assert thresholds == sorted(thresholds, reverse=True)
     centroids = [point.centroids for point in points]
     assert centroids == sorted(centroids)
-    assert all(0 <= point.unsure <= 1 and point.wide >= 0 for point in points)
+    assert all(0 <= point.unsure <= 1 and (point.wide or 1) >= 1 for point in points)
 
 
 @pytest.mark.parametrize("k", [1, 10, 100, 300])
@@ -358,7 +358,7 @@ def test_more_and_more_for_nothing_is_not_tried_to_the_end(
     seen: list[SearchParameters] = []
 
     class Useless:
-        searcher, k = index._fitted(), 10
+        searcher, k, least = index._fitted(), 10, 1e-8
 
         def measure(self, parameters: SearchParameters) -> Measured:
             if parameters not in seen:
@@ -367,7 +367,7 @@ def test_more_and_more_for_nothing_is_not_tried_to_the_end(
             return Measured(0.0, 0.0, probed=1.0, scanned=count, work=count)
 
     trial: Any = Useless()
-    family = partial(tuning._by_threshold, 1e-8, 30, "votes")
+    family = partial(tuning._by_threshold, trial, 30, "votes")
     found = tuning._find_cheapest(trial, factor, family, 0.9)
     assert not found.reached
     assert len(seen) == asked
@@ -455,17 +455,7 @@ def test_buckets_that_tell_enough_are_searched(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_more_candidates_up_to_all_found() -> None:
-    point = OperatingPoint(
-        k=10,
-        threshold=0.1,
-        candidates=100,
-        centroids=0,
-        unsure=0.0,
-        wide=0,
-        spent=0,
-        picked=0,
-        work=1.0,
-    )
+    point = OperatingPoint(k=10, threshold=0.1, candidates=100, work=1.0)
     assert tuning._double_candidates(point, 10_000).candidates == 200
     assert tuning._double_candidates(point, 150).candidates is None
     many = point._replace(candidates=tuning.MOST_CANDIDATES)
