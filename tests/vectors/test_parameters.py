@@ -101,6 +101,27 @@ MANY = OperatingPoint(
 BOTH = SearchParameters(threshold=0.1, candidates=40, points=(FEW, MANY), far=3.0)
 
 
+def test_a_given_score_holds_for_strange_queries_too() -> None:
+    coded = dataclasses.replace(BOTH, score="codes")
+    assert coded.to_plan(10).picked == 80
+    for score in SCORES:
+        plan = coded.replace(score=score).to_plan(10)
+        assert (plan.picked, SCORES[plan.score]) == (0, score)
+
+
+def test_tuned_candidates_are_for_the_tuned_search_alone() -> None:
+    """They are enough if chosen by the score and among the buckets that `tune` chose."""
+    coded = dataclasses.replace(BOTH, score="codes")
+    assert coded.replace().to_plan(10).candidates == 40
+    assert coded.replace(score="votes").to_plan(10).candidates == 0  # all that are found
+    assert coded.replace(min_votes=2).to_plan(10).candidates == 0
+    assert coded.replace(probes=3).to_plan(100).candidates == 800  # as many as codes need
+    assert coded.replace(probes=3, candidates=200).to_plan(100).candidates == 200
+    assert coded.replace(score="votes", candidates=200).to_plan(10).candidates == 200
+    own = SearchParameters(probes=3, candidates=50)
+    assert own.replace(score="votes", probes=9).candidates == 50
+
+
 def test_at_a_point_its_parameters_hold() -> None:
     for point in (FEW, MANY):
         found = BOTH.at(point.k)

@@ -463,8 +463,7 @@ class VectorIndex(SavedIndex, Configured):
         else:  # given by the user
             routed = count_work(layout, 0, 0, 0, codes=False)
         if count_exact_work(layout, allowed, queries) <= routed or allowed <= k:
-            every = FilterPlan(all=True)
-            return SearchParameters(score=parameters.score).to_plan(k, every)
+            return parameters.to_plan(k, FilterPlan(all=True))
         dear = parameters.find_level(k, above=level, work=exact / _EAGER)
         return parameters.to_plan(k, FilterPlan(level, dear))
 

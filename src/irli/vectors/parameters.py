@@ -155,28 +155,34 @@ class SearchParameters:
         else:
             probes, threshold = self.probes, self.threshold
         min_votes, candidates = given.get("min_votes"), given.get("candidates")
-        score = given.get("score")
+        score, rank = given.get("score"), given.get("rank") or self.rank
         if min_votes is not None:
             min_votes = _check_count("min_votes", min_votes)
+        check_choice("rank", rank, RANKS, owner="search")
+        if score is not None:
+            check_choice("score", score, SCORES, owner="search")
+            points = tuple(point._replace(picked=0) for point in points)  # it holds for all queries
+        score = score or self._choose_score(min_votes, rank)
         if candidates is not None:
             candidates = _check_count("candidates", candidates)
             points = tuple(point._replace(candidates=candidates) for point in points)
+        elif not self.points:
+            candidates = self.candidates
+        elif score == self.score:
+            candidates = self.candidates if points else None
+        else:  # they are enough only if chosen by what `tune` chose
+            points = tuple(point._replace(candidates=None) for point in points)
         exact = given.get("exact")
         if exact is not None:
             check_bool("exact", exact, owner="search")
         elif given.get("probes") is None and given.get("threshold") is None:
             exact = self.exact
-        if score is not None:
-            check_choice("score", score, SCORES, owner="search")
-            points = tuple(point._replace(picked=0) for point in points)  # it holds for all queries
-        rank = given.get("rank") or self.rank
-        check_choice("rank", rank, RANKS, owner="search")
         chosen = SearchParameters(
             probes=probes,
             threshold=threshold,
             min_votes=min_votes or self.min_votes,
-            candidates=candidates or self.candidates,
-            score=score or self._choose_score(min_votes, rank),
+            candidates=candidates,
+            score=score,
             rank=rank,
             exact=bool(exact),
             points=points,
