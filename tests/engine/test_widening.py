@@ -455,9 +455,7 @@ def test_results_are_ranked_by_score_and_of_equal_scores_by_distance() -> None:
     """Bucket b is worth its log-probability above that of the last one probed."""
     told = ask(plan(k=15, probes=4, by_score=True), at=25.2)
     assert told.items.tolist() == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 19, 18, 17, 16, 15]
-    assert told.distances.tolist() == pytest.approx(
-        np.square(told.items - 25.2).tolist(), rel=1e-4
-    )
+    assert told.distances.tolist() == pytest.approx(np.square(told.items - 25.2).tolist(), rel=1e-4)
     mask = ITEMS % 10 == 3
     assert ask(plan(k=3, by_score=True), mask, at=25.2).items.tolist() == [3, 13, 23]
 

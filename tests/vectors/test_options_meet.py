@@ -58,7 +58,7 @@ def search_plainly(
 ) -> Plain:
     """Algorithm 2 of the paper. Twice as many buckets are read until k items are found."""
     layout = index._fitted().layout
-    repetitions, buckets = layout.bias.shape
+    repetitions = len(layout.bias)
     if index.metric == "cosine":
         query = query / np.linalg.norm(query)
     at_length = query

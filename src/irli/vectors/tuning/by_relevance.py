@@ -1,7 +1,8 @@
 """Tune a search to find the relevant items that were given, which distances may not explain.
 
-Results can be ranked by distance or by the learned score. Held-out queries decide. A recall like that of neighbours is often out of reach: nobody can foresee every click. Then
-the search of least work is taken that finds nearly as much as any.
+Results can be ranked by distance or by the learned score. Held-out queries decide. A recall like
+that of neighbours is often out of reach: nobody can foresee every click. Then the search of least
+work is taken that finds nearly as much as any.
 """
 
 from __future__ import annotations
