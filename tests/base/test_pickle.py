@@ -17,7 +17,7 @@ import irli
 from irli import IncompatibleVersion, LabelIndex, NotFitted, VectorIndex
 from irli.base import index as index_module
 from irli.cluster import ShardedIndex, ShardedLabelIndex
-from irli.cluster.shards.group import ShardGroup
+from irli.cluster.shards.ray_shards import RayShards
 from irli.errors import ClusterError
 
 NAMES = ("codes", "int8", "cascade", "features", "texts", "shards", "label-shards")
@@ -147,8 +147,7 @@ def test_a_state_that_is_none_is_refused(state: Any) -> None:
 
 
 def test_shards_on_ray_say_what_to_do() -> None:
-    group = object.__new__(ShardGroup)
-    group._on_ray = True
+    shards = object.__new__(RayShards)
     for make in (pickle.dumps, copy.deepcopy):
         with pytest.raises(ClusterError, match="Save it, and open the folder where it is needed"):
-            make(group)
+            make(shards)

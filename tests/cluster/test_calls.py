@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from irli.base.parts.answers import Answers
 from irli.cluster.shards import ray_shards
-from irli.cluster.shards.answers import Answers
 from irli.cluster.shards.ray_shards import Call, Replica
 from irli.errors import DeadlineExceeded, ShardUnavailable
 

@@ -45,6 +45,8 @@ from irli.base.ids import (
 from irli.base.index import Configured
 from irli.base.logs import describe_few, warn
 from irli.base.metrics import load_summary
+from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
+from irli.base.parts.group import PartGroup
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.strings import Strings
 from irli.base.threads import thread_count
@@ -52,15 +54,13 @@ from irli.base.types import StrPath
 from irli.cluster.build.build import build, check_options, count_step_threads
 from irli.cluster.build.vector_job import make_vector_job
 from irli.cluster.build.workdir import WorkDir
-from irli.cluster.shards.contents import ShardedContents, check_shards, find_shards, read_checksums
-from irli.cluster.shards.group import ShardGroup
-from irli.cluster.shards.merge import merge, merge_explanations, merge_ranges
-from irli.cluster.shards.serve import check_deadline
-from irli.cluster.shards.shard import VectorShard
-from irli.cluster.shards.tune import tune_shards
+from irli.cluster.shards.serve import check_deadline, open_parts
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.notebook import show_index
 from irli.vectors.parameters import SearchArguments, SearchParameters
+from irli.vectors.parts.merge import merge, merge_explanations, merge_ranges
+from irli.vectors.parts.part import VectorShard
+from irli.vectors.parts.tune import tune_shards
 from irli.vectors.range_search import rank_by_distance
 from irli.vectors.results import RangeResult, SearchResult
 from irli.vectors.searcher import Explanation
@@ -125,7 +125,7 @@ class ShardedIndex(Configured):
         self.ray = ray
         self.defaults = SearchParameters()
         self.tuned: TuneResult | None = None
-        self._group: ShardGroup | None = None
+        self._group: PartGroup | None = None
         self._names: TextIds | None = None  # by row, if ids are strings
 
     # --- learning ------------------------------------------------------------------------------
@@ -178,13 +178,13 @@ class ShardedIndex(Configured):
         build(job, self.ray, run.progress)
         self.recipe, self._tuning = job.recipe, held
         paths = [job.index(shard) for shard in range(self.shards)]
-        self._open(paths, workdir=workdir)
+        self._open(paths, kept=workdir)
         self.defaults = SearchParameters(probes=min(8, job.recipe.buckets))
         self._names = named
         self.tune()
 
     def _open(self, paths: list[Path], **options: Any) -> None:
-        self._group = ShardGroup(
+        self._group = open_parts(
             paths, VectorShard, ray=self.ray, replicas=self.replicas, **options
         )
         sizes = [facts["stats"]["items"] for facts in self._group.facts]
@@ -453,7 +453,7 @@ class ShardedIndex(Configured):
             "defaults": self.defaults.to_json(),
         }
 
-    def _fitted(self) -> ShardGroup:
+    def _fitted(self) -> PartGroup:
         if self._group is None:
             raise NotFitted("This ShardedIndex is not fitted yet. Call fit(X) or load(path).")
         return self._group

@@ -22,6 +22,8 @@ from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
 from irli.base.html import render_html
 from irli.base.index import Configured
 from irli.base.logs import describe_few, warn
+from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
+from irli.base.parts.group import PartGroup
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import as_labels, as_query_rows, as_rows
 from irli.base.types import StrPath
@@ -29,16 +31,14 @@ from irli.cluster.build.build import build, check_options, count_step_threads
 from irli.cluster.build.label_blend import blend_shards, read_held
 from irli.cluster.build.label_job import deal_labels, make_label_job
 from irli.cluster.build.workdir import WorkDir
-from irli.cluster.shards.contents import ShardedContents, check_shards, find_shards, read_checksums
-from irli.cluster.shards.group import ShardGroup
-from irli.cluster.shards.serve import check_deadline
-from irli.cluster.shards.shard import LabelShard
+from irli.cluster.shards.serve import check_deadline, open_parts
 from irli.errors import NotFitted, NotInShards
 from irli.labels.build.problem import append_titles
 from irli.labels.contents import check_calibration, unpack_calibration
 from irli.labels.explain import RowExplanation
 from irli.labels.index import Prediction, count_labels, to_probabilities, warn_of_one_label
 from irli.labels.parameters import PredictArguments
+from irli.labels.part import LabelShard
 from irli.labels.text.reads_texts import ReadsTexts
 from irli.labels.text.vectorizer import Names, Vectorizer, vectorize_texts
 from irli.labels.tuning.calibration import Calibration
@@ -64,7 +64,7 @@ class ShardedPrediction(Prediction):
 class _Opened(NamedTuple):
     """What `fit` or `load` leaves behind. An index replaces it as a whole, or not at all."""
 
-    group: ShardGroup
+    group: PartGroup
     labels: list[NDArray[np.int64]]  # of each shard
     names: Names | None
     vectorizer: Vectorizer | None
@@ -217,16 +217,16 @@ class ShardedLabelIndex(ReadsTexts, Configured):
         )
         build(job, ray, run.progress)
         dealt = deal_labels(count_labels(labels), shards)
-        group = self._open([job.index(shard) for shard in range(shards)], workdir=workdir)
+        group = self._open([job.index(shard) for shard in range(shards)], kept=workdir)
         calibration = None
         if shards > 1:
             held = [read_held(job.held(shard)) for shard in range(shards)]
             calibration = blend_shards(held, dealt, labels, objective)
         return _Opened(group, dealt, named, vectorizer, calibration)
 
-    def _open(self, paths: list[Path], **options: Any) -> ShardGroup:
+    def _open(self, paths: list[Path], **options: Any) -> PartGroup:
         ray, replicas = self._given["ray"], self._given["replicas"]
-        return ShardGroup(paths, LabelShard, ray=ray, replicas=replicas, **options)
+        return open_parts(paths, LabelShard, ray=ray, replicas=replicas, **options)
 
     def predict(
         self,

@@ -28,13 +28,11 @@ from scipy.optimize import nnls
 from irli.base.files import open_output
 from irli.base.folder import read_folder
 from irli.base.logs import get_logger
+from irli.base.parts.local import LocalParts
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.cluster.build.build import finish, learn, prepare
 from irli.cluster.build.vector_job import VectorJob, make_vector_job
-from irli.cluster.shards.merge import merge
-from irli.cluster.shards.serve import LocalShards
-from irli.cluster.shards.shard import VectorShard
 from irli.engine.pq import SAMPLE as CODED_SAMPLE
 from irli.engine.router import unpack
 from irli.errors import ClusterError, FormatError
@@ -54,6 +52,8 @@ from irli.vectors.build.held_out import hold_out
 from irli.vectors.contents import pack_vectors
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.parts.merge import merge
+from irli.vectors.parts.part import VectorShard
 from irli.vectors.results import SearchResult
 
 log = get_logger(__name__)
@@ -315,14 +315,14 @@ def _measure_search(
 
 
 @contextmanager
-def _serve(index: VectorIndex) -> Iterator[LocalShards]:
+def _serve(index: VectorIndex) -> Iterator[LocalParts]:
     """Serve an index as a single shard, since calls to a shard cost time too."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
-        yield LocalShards([Path(folder)], VectorShard, mmap=True, verify=False)
+        yield LocalParts([Path(folder)], VectorShard, mmap=True, verify=False)
 
 
-def _time_search(shards: LocalShards, queries: Any, count: int, chosen: SearchParameters) -> float:
+def _time_search(shards: LocalParts, queries: Any, count: int, chosen: SearchParameters) -> float:
     """Return the processor seconds per query, in batches of `count`."""
     times = []
     for _ in range(_REPEATS):

@@ -1,1 +1,1 @@
-"""Open shards here or on Ray, call them, and merge what they answer."""
+"""Shards on Ray: the actors that serve them, and calls that some may miss."""

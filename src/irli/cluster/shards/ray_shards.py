@@ -22,8 +22,8 @@ import numpy as np
 
 from irli.base.folder import read_manifest
 from irli.base.logs import get_logger
+from irli.base.parts.answers import Answers, collect
 from irli.cluster.shards.actor import ShardActor
-from irli.cluster.shards.answers import Answers, collect
 from irli.cluster.shards.ray_client import connect, unwrap_errors
 from irli.errors import ClusterError, IrliError, ShardUnavailable
 
@@ -178,6 +178,15 @@ class RayShards:
                 f"All shards must open within {_STARTING:g} s. {len(late)} of {len(waiting)} have "
                 "not. Check 'ray status': the cluster may have no room for them."
             )
+
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    def __getstate__(self) -> Any:
+        raise ClusterError(
+            "An index on Ray cannot be pickled or deep-copied: its shards live in the cluster. "
+            "Save it, and open the folder where it is needed: ShardedIndex.load(path, ray=...)."
+        )
 
     def call(
         self, method: str, arguments: list[tuple[Any, ...]], deadline: float | None, partial: bool

@@ -1,4 +1,4 @@
-"""Write and check the folder of a sharded index: a manifest, and an index folder per shard.
+"""Write and check the folder of an index in parts: a manifest, and an index folder per part.
 
 The names of shard folders contain a part of their checksum, like those of data files. The manifest
 that lists them is replaced last. So a reader finds the old index or the new one, never a mix.

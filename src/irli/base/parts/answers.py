@@ -1,4 +1,4 @@
-"""Answers of shards, and the errors for shards that must answer and do not."""
+"""Answers of parts, and the errors for parts that must answer and do not."""
 
 from __future__ import annotations
 

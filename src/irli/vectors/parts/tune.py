@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
-from irli.cluster.shards.group import ShardGroup
-from irli.cluster.shards.merge import merge
+from irli.base.parts.group import PartGroup
 from irli.vectors.build.held_out import require_queries
 from irli.vectors.build.problem import HELD_MOST
 from irli.vectors.parameters import SearchParameters
+from irli.vectors.parts.merge import merge
 from irli.vectors.tune_result import TuneResult
 
 log = get_logger(__name__)
@@ -31,7 +31,7 @@ _HARDER = (0.5, 0.0)  # tried if none of these is enough
 
 
 def tune_shards(
-    group: ShardGroup,
+    group: PartGroup,
     metric: str,
     recall: float,
     k: int,
@@ -74,7 +74,7 @@ def tune_shards(
 
 
 def _collect_proposals(
-    group: ShardGroup, recall: float, k: int, queries: Any
+    group: PartGroup, recall: float, k: int, queries: Any
 ) -> Iterator[TuneResult]:
     """Yield the proposals of the shards, the least work first, without duplicates."""
     known: list[SearchParameters] = []
@@ -94,7 +94,7 @@ class _MergedTrial:
 
     def __init__(
         self,
-        group: ShardGroup,
+        group: PartGroup,
         metric: str,
         k: int,
         queries: NDArray[np.float32] | None,

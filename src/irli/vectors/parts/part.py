@@ -1,9 +1,8 @@
-"""VectorShard and LabelShard: one shard's index, and the methods that are called on it."""
+"""VectorShard: one part of a vector index, and the methods that are called on it."""
 
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.folder import read_folder, read_manifest
+from irli.base.folder import read_folder
+from irli.base.parts.local import Part
 from irli.errors import IrliWarning
-from irli.labels.explain import RowExplanation
-from irli.labels.index import LabelIndex
-from irli.labels.parameters import PredictArguments
-from irli.labels.tuning.calibration import Calibration
 from irli.vectors.build.held_out import hold_out
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
@@ -25,22 +21,7 @@ from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 
 
-class Shard:
-    """The methods of both kinds of shard. A shard is an index, opened from its own folder."""
-
-    index: VectorIndex | LabelIndex
-
-    def process(self) -> int:
-        """Return the id of the process in which the shard runs."""
-        return os.getpid()
-
-    def save(self, path: str, options: dict[str, Any]) -> str:
-        """Save the index of this shard, and return the checksum of its manifest."""
-        self.index.save(path, **options)
-        return str(read_manifest(path)["checksum"])
-
-
-class VectorShard(Shard):
+class VectorShard(Part):
     """A shard with some of the items of a vector index."""
 
     index: VectorIndex
@@ -131,41 +112,3 @@ class VectorShard(Shard):
             index.defaults = parameters
             self._last = index
         return index
-
-
-class LabelShard(Shard):
-    """A shard with some of the labels of a label index."""
-
-    index: LabelIndex
-
-    def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
-        self._last = self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the stats and history of this shard, and how many rows carry each label."""
-        index = self.index
-        return {"stats": index.stats(), "history": index.history, "counts": index.counts}
-
-    def rank(
-        self,
-        rows: Any,
-        k: int,
-        threads: int | None,
-        parameters: PredictArguments,
-        calibration: Calibration | None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return log-odds and numbers of the k best labels, numbered as in this shard."""
-        return self._blended(calibration)._rank(rows, k, None, threads, parameters)[:2]
-
-    def explain(
-        self, rows: Any, k: int, parameters: PredictArguments, calibration: Calibration | None
-    ) -> list[RowExplanation]:
-        """Return why the k best labels of this shard were predicted for each row."""
-        explained: list[RowExplanation] = self._blended(calibration).explain(rows, k, **parameters)
-        return explained
-
-    def _blended(self, calibration: Calibration | None) -> LabelIndex:
-        """Return the index with the calibration of all shards, if they have one."""
-        if calibration is not None and self._last.calibration != calibration:
-            self._last = self.index.with_calibration(calibration)
-        return self.index if calibration is None else self._last

@@ -1,4 +1,4 @@
-"""Answers of shards, put together as if there were one index."""
+"""Answers of parts, put together as if there were one index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irli.cluster.shards.merge import merge
+from irli.vectors.parts.merge import merge
 from irli.vectors.results import SearchResult
 
 

@@ -1,0 +1,1 @@
+"""A vector index in several parts: each answers alone, and the answers are merged."""
