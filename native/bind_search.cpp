@@ -52,33 +52,25 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   Fields fields(object);
   VectorLayout layout{};
   const auto vectors = fields.shape("vectors"), bias = fields.shape("bias");
-  const auto shift = fields.shape("shift"), rotation = fields.shape("rotation");
-  if (vectors.size() != 2 || bias.size() != 2 || shift.size() != 2 || rotation.size() != 3)
+  const auto shift = fields.shape("shift");
+  if (vectors.size() != 2 || bias.size() != 2 || shift.size() != 2)
     throw std::invalid_argument("The arrays of a VectorLayout have the wrong number of axes.");
   const int64_t n = layout.items = vectors[0], d = layout.dim = vectors[1];
   const int64_t R = layout.repetitions = bias[0], B = layout.buckets = bias[1];
-  const int64_t G = layout.width = shift[1], F = layout.rotated = rotation[2];
+  const int64_t G = layout.width = shift[1];
   layout.linear = nb::cast<int64_t>(object.attr("linear"));
   layout.metric = static_cast<Metric>(nb::cast<int64_t>(object.attr("metric")));
   layout.vectors = fields.get<float>("vectors", {n, d});
   layout.bias = fields.get<float>("bias", {R, B});
   layout.shift = fields.get<float>("shift", {R, G});
   layout.project = fields.get<float>("project", {R, d, G});
-  layout.rotation = fields.get<float>("rotation", {R, F ? G : 0, F});
-  layout.rotation_shift = fields.get<float>("rotation_shift", {R, F});
-  layout.depths = fields.get<int64_t>("depths", {-1});
-  layout.stages = fields.shape("depths")[0];
-  layout.keeps = fields.get<int64_t>("keeps", {layout.stages});
-  if (layout.stages < 1) throw std::invalid_argument("A router must have at least one stage.");
-  layout.first = layout.depths[0];
   const int64_t panels = (B + kPanel - 1) / kPanel, fours = (G + 3) / 4;
   if (fields.shape("bytes").at(1)) {
     layout.bytes = fields.get<int8_t>("bytes", {R, panels, fours, kPanel, 4});
     layout.zero = fields.get<int32_t>("zero", {R, B});
   } else {
-    layout.coarse = fields.get<float>("coarse", {R, layout.first, B});
+    layout.weights = fields.get<float>("weights", {R, G, B});
   }
-  layout.fine = fields.get<float>("fine", {R, B, (F ? F : G) - layout.first});
   layout.step = fields.get<float>("step", {R, B});
   layout.centre = fields.get<float>("centre", {R, d});
   layout.soften = fields.get<float>("soften", {R, 3});

@@ -45,19 +45,11 @@ void check_zeros(const int32_t* zero, int64_t count, int64_t rows, const char* w
 }
 
 void check_router(const VectorLayout& layout) {
-  const int64_t features = layout.rotated ? layout.rotated : layout.width;
   require(layout.linear >= 0 && layout.linear <= layout.width,
           "the linear features of a router must be some of its features");
-  bool good = layout.stages >= 1 && layout.first >= 0 && layout.first == layout.depths[0] &&
-              layout.depths[layout.stages - 1] <= features;
-  for (int64_t stage = 1; good && stage < layout.stages; ++stage)
-    good = layout.depths[stage - 1] <= layout.depths[stage] && layout.keeps[stage] >= 1;
-  require(good, "the stages of a router must use more and more features of at least one bucket");
-  if (layout.bytes) {
-    require(layout.rotated == 0 && layout.stages == 1, "an int8 router must have one stage");
+  if (layout.bytes)
     check_zeros(layout.zero, layout.repetitions * layout.buckets, layout.width,
                 "the sums in 'zero' of a router are too large");
-  }
 }
 
 void check_codes(const VectorLayout& layout, int64_t blocks) {

@@ -79,26 +79,18 @@ struct Centroids {
 
 struct VectorLayout {
   int64_t items, dim, repetitions, buckets;
-  int64_t width;    // G, features before the rotation
+  int64_t width;    // G, features of a router
   int64_t linear;   // the first features, which skip the ReLU
-  int64_t rotated;  // F, features after the rotation, or 0 without one
-  int64_t first;    // features that score every bucket
-  int64_t stages;
   Projection projection;
   const float* project;         // (R, d, G)
   const float* shift;           // (R, G)
-  const float* rotation;        // (R, G, F)
-  const float* rotation_shift;  // (R, F)
-  const float* coarse;          // (R, D, B)
-  const float* fine;            // (R, B, F - D)
-  const int8_t* bytes;          // (R, B / 64, G / 4, 64, 4), or null
+  const float* weights;         // (R, G, B), or null
+  const int8_t* bytes;          // (R, B / 64, G / 4, 64, 4): the same in 8 bits, or null
   const float* step;            // (R, B)
   const int32_t* zero;          // (R, B)
   const float* bias;            // (R, B)
   const float* centre;          // (R, d)
   const float* soften;          // (R, 3): see `soften_logits`
-  const int64_t* depths;        // (stages)
-  const int64_t* keeps;         // (stages)
   const int64_t* offsets;       // (R, B + 1)
   const int32_t* entries;       // items, bucket by bucket
   const float* vectors;         // (N, d)
@@ -174,7 +166,6 @@ struct Scratch {
   uint8_t* query;           // (block, d rounded up to 16): queries as bytes
   float* projected;         // (block, columns rounded up to 64)
   float* hidden;            // (block, G rounded up to 16)
-  float* features;          // (block, F rounded up to 16)
   uint8_t* bytes;           // (block, G rounded up to 16)
   int32_t* sums;            // (block, columns or B, rounded up to 64)
   int32_t* alive;           // (B)
@@ -200,7 +191,7 @@ struct Scratch {
   bool table_known;
   uint64_t* keys;           // (room): the value and the item of each possible candidate
   int64_t room;
-  int64_t dim_bytes, width_floats, width_bytes, rotated_floats, columns_floats, sum_columns;
+  int64_t dim_bytes, width_floats, width_bytes, columns_floats, sum_columns;
   uint8_t clock;            // the number of the scan, 1 to 255: bytes stay in the cache
   Counts counts;
   double (*now)();          // a clock, or null

@@ -37,7 +37,6 @@ SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
   s.dim_bytes = up(layout.dim, 16);
   s.width_floats = up(layout.width, 16);
   s.width_bytes = up(layout.width, 16);
-  s.rotated_floats = up(layout.rotated, 16);
   s.columns_floats = up(layout.projection.columns, kPanel);
   s.sum_columns = up(larger(layout.buckets, layout.projection.columns), kPanel);
   s.rows = arena_.make<float>(kBlock * layout.dim);
@@ -46,7 +45,6 @@ SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
   s.query = arena_.make<uint8_t>(kBlock * s.dim_bytes, true);
   s.projected = arena_.make<float>(kBlock * s.columns_floats);
   s.hidden = arena_.make<float>(kBlock * s.width_floats);
-  s.features = arena_.make<float>(kBlock * s.rotated_floats);
   s.bytes = arena_.make<uint8_t>(kBlock * s.width_bytes, true);
   s.sums = arena_.make<int32_t>(kBlock * s.sum_columns);
   s.alive = arena_.make<int32_t>(layout.buckets);

@@ -63,23 +63,6 @@ inline void score_bytes(const VectorLayout& layout, int64_t r, const float* feat
   }
 }
 
-// Add the remaining features of a cascade, stage by stage, for the best buckets.
-inline void refine(const VectorLayout& layout, int64_t r, const float* features, float* logits,
-                   Scratch& scratch) {
-  int64_t count = layout.buckets;
-  for (int64_t b = 0; b < count; ++b) scratch.alive[b] = static_cast<int32_t>(b);
-  const int64_t depth = layout.rotated - layout.first;
-  for (int64_t stage = 1; stage < layout.stages; ++stage) {
-    const int64_t start = layout.depths[stage - 1], stop = layout.depths[stage];
-    count = keep_best(scratch.alive, count, layout.keeps[stage], logits, scratch.order);
-    for (int64_t a = 0; a < count; ++a) {
-      const int64_t bucket = scratch.alive[a];
-      const float* weights = layout.fine + (r * layout.buckets + bucket) * depth;
-      logits[bucket] += dot(features + start, weights + start - layout.first, stop - start);
-    }
-  }
-}
-
 // Make the logits of a query smaller the farther it is from all buckets: there, the routers are less
 // sure. The largest logit tells that distance, up to the distance from the centre of all items.
 // Beyond the farthest training queries nothing changes any more: even buckets for all would make a
@@ -112,23 +95,15 @@ inline void route_some(const VectorLayout& layout, const float* queries, int64_t
     for (int64_t i = 0; i < count; ++i)
       for (int64_t j = layout.linear; j < width; ++j)
         features[i * step + j] = features[i * step + j] > 0 ? features[i * step + j] : 0;
-    if (layout.rotated) {
-      multiply_rows(features, count, step, layout.rotation + r * width * layout.rotated, width,
-                    layout.rotated, layout.rotation_shift + r * layout.rotated, scratch.features,
-                    scratch.rotated_floats);
-      features = scratch.features;
-      step = scratch.rotated_floats;
-    }
     if (layout.bytes) {
       score_bytes(layout, r, features, step, count, scratch);
     } else {
-      multiply_rows(features, count, step, layout.coarse + r * layout.first * buckets, layout.first,
-                    buckets, layout.bias + r * buckets, scratch.logits + r * buckets,
+      multiply_rows(features, count, step, layout.weights + r * width * buckets, width, buckets,
+                    layout.bias + r * buckets, scratch.logits + r * buckets,
                     layout.repetitions * buckets);
     }
     for (int64_t i = 0; i < count; ++i) {
       float* logits = scratch.logits + (i * layout.repetitions + r) * buckets;
-      if (layout.stages > 1) refine(layout, r, features + i * step, logits, scratch);
       if (layout.soften[3 * r] > 0) soften_logits(layout, r, queries + i * layout.dim, logits);
       log_softmax(logits, buckets);
     }

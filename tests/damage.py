@@ -22,8 +22,8 @@ Array = NDArray[Any]
 
 def read(name: str) -> Folder:
     """Return a folder of the test data in memory, or one made from it: see the branches."""
-    if name == "stages":
-        return _split_stages(read("cascade"))
+    if name == "floats":
+        return _give_floats(read("codes"))
     if name == "int8-l2":
         folder = change_meta(read("int8"), metric="l2")
         items = len(folder.arrays["vectors"])
@@ -56,14 +56,14 @@ def _add_near_rows(folder: Folder) -> Folder:
     return Folder(folder.kind, meta, folder.arrays | arrays, folder.tensors)
 
 
-def _split_stages(folder: Folder) -> Folder:
-    """Return a cascade of one stage as one of three."""
-    weights = folder.tensors["coarse"]  # (R, D, B)
-    _, features, buckets = weights.shape
-    folder = change(folder, "coarse", lambda array: np.ascontiguousarray(array[:, :4]))
-    fine = np.ascontiguousarray(weights[:, 4:].transpose(0, 2, 1))
-    folder = change(folder, "fine", lambda array: fine)
-    return change_meta(folder, stages=[[4, buckets], [7, 6], [features, 2]])
+def _give_floats(folder: Folder) -> Folder:
+    """Return an index whose routers have floats instead of 8-bit weights."""
+    repetitions, buckets = folder.tensors["bias"].shape
+    width = folder.tensors["shift"].shape[1]
+    weights = np.random.default_rng(0).normal(size=(repetitions, width, buckets))
+    folder = change(folder, "weights", lambda array: weights.astype(array.dtype))
+    folder = change(folder, "bytes", lambda array: array[:, :0, :0])
+    return change(folder, "zero", lambda array: array[:, :0])
 
 
 def change(folder: Folder, name: str, edit: Callable[[Array], Array]) -> Folder:

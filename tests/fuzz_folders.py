@@ -52,10 +52,10 @@ Files = dict[
 
 def write_bases(place: Path) -> list[Path]:
     """Write small indexes of all kinds, in the first format and in the current one."""
-    for name in ("codes", "int8", "cascade", "features", "texts", "shards", "label-shards"):
+    for name in ("codes", "int8", "features", "texts", "shards", "label-shards"):
         shutil.copytree(FOLDERS / name, place / f"{name}-1")
         irli.load(FOLDERS / name).save(place / name)
-    for name in ("int8-l2", "stages"):
+    for name in ("int8-l2", "floats"):
         VectorIndex.from_folder(read(name)).save(place / name)
     LabelIndex.from_folder(read("near")).save(place / "near")
     return sorted(place.iterdir())

@@ -167,8 +167,6 @@ def assemble_layout(
         **pack(routers),
         projection=no_projection(),
         linear=routers[0].linear,
-        depths=routers[0].depths,
-        keeps=routers[0].keeps,
         offsets=offsets,
         items=items,
         vectors=vectors,

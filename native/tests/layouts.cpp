@@ -36,23 +36,6 @@ void make_router(Source& source, Planted& planted) {
   planted.router_centre = draw_floats(source, R * shape.dim);
   planted.soften = draw_floats(source, R * 3);
   for (float& value : planted.soften) value = std::fabs(value);  // none is negative
-  int64_t features = G;
-  if (shape.router == Shape::kCascade) {
-    features = layout.rotated = source.between(1, G + 3);
-    planted.rotation = draw_floats(source, R * G * features);
-    planted.rotation_shift = draw_floats(source, R * features);
-    layout.rotation = planted.rotation.data();
-    layout.rotation_shift = planted.rotation_shift.data();
-  }
-  layout.stages = shape.router == Shape::kCascade ? source.between(1, 4) : 1;
-  planted.depths = Exact<int64_t>(layout.stages);
-  planted.keeps = Exact<int64_t>(layout.stages);
-  for (int64_t stage = 0; stage < layout.stages; ++stage) {
-    planted.depths[stage] = stage + 1 == layout.stages ? features : source.between(0, features);
-    planted.keeps[stage] = stage ? source.between(1, B) : B;
-  }
-  std::sort(planted.depths.begin(), planted.depths.end());
-  layout.first = planted.depths[0];
   if (shape.router == Shape::kInt8) {
     const int64_t size = up(B, kPanel) * up(G, 4);
     planted.bytes = Exact<int8_t>(R * size);
@@ -62,19 +45,15 @@ void make_router(Source& source, Planted& planted) {
     layout.bytes = planted.bytes.data();
     layout.zero = planted.zero.data();
   } else {
-    planted.coarse = draw_floats(source, R * layout.first * B);
-    layout.coarse = planted.coarse.data();
+    planted.weights = draw_floats(source, R * G * B);
+    layout.weights = planted.weights.data();
   }
-  planted.fine = draw_floats(source, R * B * (features - layout.first));
   layout.project = planted.project.data();
   layout.shift = planted.shift.data();
   layout.bias = planted.bias.data();
   layout.step = planted.step.data();
   layout.centre = planted.router_centre.data();
   layout.soften = planted.soften.data();
-  layout.fine = planted.fine.data();
-  layout.depths = planted.depths.data();
-  layout.keeps = planted.keeps.data();
 }
 
 void make_projection(Source& source, Planted& planted) {
@@ -265,7 +244,7 @@ Shape draw_shape(Source& source) {
     shape.pieces = source.one_of({0, 2, 4, 8, 12, 32, 52, 516});
     shape.size = source.between(1, 3);
   }
-  shape.router = static_cast<decltype(shape.router)>(source.below(3));
+  shape.router = static_cast<decltype(shape.router)>(source.below(2));
   shape.projection = source.coin();
   shape.prefilter = source.coin();
   shape.copies = source.one_of({1, 1, 1, 2, 0});
@@ -298,16 +277,14 @@ void damage(Source& source, Planted& planted) {
   planted.damaged = true;
   VectorLayout& layout = planted.layout;
   for (int64_t times = source.between(1, 3); times > 0; --times) {
-    switch (source.below(9)) {
+    switch (source.below(7)) {
       case 0: damage_one(source, planted.offsets); break;
       case 1: damage_one(source, planted.items); break;
       case 2: damage_one(source, planted.code_offsets); break;
-      case 3: damage_one(source, planted.depths); break;
-      case 4: damage_one(source, planted.keeps); break;
-      case 5: damage_one(source, planted.zero); break;
-      case 6: damage_one(source, planted.column_zero); break;
-      case 7: layout.linear = source.between(-2, layout.width + 2); break;
-      case 8: layout.metric = static_cast<Metric>(source.one_of({-1, 2})); break;
+      case 3: damage_one(source, planted.zero); break;
+      case 4: damage_one(source, planted.column_zero); break;
+      case 5: layout.linear = source.between(-2, layout.width + 2); break;
+      case 6: layout.metric = static_cast<Metric>(source.one_of({-1, 2})); break;
     }
   }
 }

@@ -38,7 +38,7 @@ Exact<float> draw_floats(Source& source, int64_t count);
 // The sizes of a layout.
 struct Shape {
   int64_t items, dim, repetitions, buckets, width;
-  enum { kFloats, kInt8, kCascade } router;
+  enum { kFloats, kInt8 } router;
   bool projection;
   int64_t pieces, size;  // of codes, or 0 pieces without codes
   bool prefilter;
@@ -54,11 +54,11 @@ struct Planted {
   VectorLayout layout{};
   int64_t entries = 0, blocks = 0;
   bool damaged = false;
-  Exact<float> project, shift, rotation, rotation_shift, coarse, fine, step, bias, vectors;
+  Exact<float> project, shift, weights, step, bias, vectors;
   Exact<float> router_centre, soften;
   Exact<int8_t> bytes;
   Exact<int32_t> zero, items;
-  Exact<int64_t> depths, keeps, offsets;
+  Exact<int64_t> offsets;
   Exact<float> centre, scale, column_step, column_bias;
   Exact<int8_t> column_bytes;
   Exact<int32_t> column_zero;

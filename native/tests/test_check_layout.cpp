@@ -49,10 +49,6 @@ void test_vector_layouts() {
       [](Planted& p) { p.layout.codes.pieces = 518; },
       [](Planted& p) { p.layout.linear = -1; },
       [](Planted& p) { p.layout.linear = p.layout.width + 1; },
-      [](Planted& p) { p.depths[0] += 1; },
-      [](Planted& p) { p.depths[0] = p.layout.first = -1; },
-      [](Planted& p) { p.layout.stages = 0; },
-      [](Planted& p) { p.layout.rotated = 5; },
       [](Planted& p) { p.zero[0] = INT32_MAX; },
       [](Planted& p) { p.column_zero[0] = INT32_MIN; },
       [](Planted& p) { p.layout.projection.columns -= 1; },
@@ -81,16 +77,6 @@ void test_vector_layouts() {
     CHECK(passes(planted));
     apply(planted);
     CHECK(!passes(planted));
-  }
-  // A stage that keeps no bucket has no worst one.
-  shape.router = Shape::kCascade;
-  for (bool tried = false; !tried;) {
-    Planted planted = make_layout(source, shape);
-    if (planted.layout.stages < 2) continue;
-    about = "damage of a cascade";
-    planted.keeps[1] = 0;
-    CHECK(!passes(planted));
-    tried = true;
   }
 }
 

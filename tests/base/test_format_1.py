@@ -15,7 +15,7 @@ from irli.base.folder import VERSION, Folder, read_folder, read_manifest, write_
 from irli.labels.ranking.near_rows import NearRows
 
 FOLDERS = Path(__file__).parents[1] / "data" / "format-1"
-VECTORS = ("codes", "int8", "cascade", "shards")
+VECTORS = ("codes", "int8", "shards")
 LABELS = ("features", "texts", "label-shards")
 EVERY = (*VECTORS, *LABELS)
 
@@ -31,7 +31,7 @@ ARRAYS = {
     "held_rows": "tuning_rows",
     "held": "tuning_queries",
 }
-TENSORS = {"turn": "rotation", "turn_shift": "rotation_shift"}
+TENSORS = {"coarse": "weights"}
 SETTINGS = {
     "cut": "probe_cut",
     "lift": "normalize_affinity",
@@ -162,8 +162,6 @@ def test_the_folders_have_every_part_that_was_renamed() -> None:
     assert set(ARRAYS) <= arrays
     assert set(SETTINGS) <= settings
     assert set(TENSORS.values()) <= tensors
-    rotation = read_folder(FOLDERS / "cascade").tensors["rotation"]
-    assert rotation.size  # only cascaded routers have one
 
 
 def as_version_1(path: Path, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -20,7 +20,7 @@ from irli.cluster import ShardedIndex, ShardedLabelIndex
 from irli.cluster.shards.ray_shards import RayShards
 from irli.errors import ClusterError
 
-NAMES = ("codes", "int8", "cascade", "features", "texts", "shards", "label-shards")
+NAMES = ("codes", "int8", "features", "texts", "shards", "label-shards")
 COPIES: list[Callable[[Any], Any]] = [
     copy.copy,
     copy.deepcopy,

@@ -44,7 +44,6 @@ def _indexes() -> Iterator[tuple[str, Any]]:
     for metric, X, changes in (
         ("l2", wide, {"pieces": 8}),
         ("cosine", wide, {"pieces": 8, "repetitions": 2}),
-        ("l2", narrow, {"scoring": "cascade"}),
         ("l2", narrow, {"scoring": "full"}),
     ):
         yield "vectors", irli.VectorIndex(metric, recipe=irli.recipe(**short, **changes)).fit(X)
@@ -125,8 +124,6 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
     if tensors:
         known |= dict(zip(("R", "B"), tensors["bias"].shape, strict=True))
         known |= dict(zip(("T", "d", "G"), tensors["project"].shape, strict=True))
-    if "coarse" in tensors:
-        known["D"], known["F"] = tensors["coarse"].shape[1], tensors["rotation"].shape[2]
     if "code_codewords" in arrays:
         known["M"], size, _ = arrays["code_codewords"].shape
         known["p"] = known["M"] * size

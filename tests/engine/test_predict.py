@@ -486,7 +486,7 @@ def test_blended_rows_that_are_odd() -> None:
 def equal_buckets(items: NDArray[np.int32], repetitions: int = 1) -> LabelLayout:
     """An index in which all labels have the same score, found in the order of their buckets."""
     router = random_router(4, 5, linear=0)._replace(
-        coarse=np.zeros((10, 5), np.float32), bias=np.zeros(5, np.float32)
+        weights=np.zeros((10, 5), np.float32), bias=np.zeros(5, np.float32)
     )
     group = [
         Repetition(router, random_partition(len(items), 5, seed=r), []) for r in range(repetitions)

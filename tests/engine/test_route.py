@@ -17,7 +17,6 @@ from planted import (
 from searching import explain, plan, search
 
 from irli._native import VectorSearcher
-from irli.engine import router
 from irli.engine.int8 import make_projection, untile
 from irli.engine.router import Router
 from irli.engine.vector_layout import BLOCK, VectorLayout
@@ -55,7 +54,7 @@ def test_plain_routers(linear: int, hidden: int, buckets: int) -> None:
 
 
 @pytest.mark.parametrize("soften", [(0.5, 0.01, 1e9), (0.01, 0.5, 1e9), (3.0, 0.0, 20.0)])
-@pytest.mark.parametrize("form", ["plain", "cascade", "int8"])
+@pytest.mark.parametrize("form", ["plain", "int8"])
 def test_far_queries_have_smaller_logits(form: str, soften: tuple[float, float, float]) -> None:
     model = random_router(DIM, 70, linear=9, hidden=7, soften=soften)
     near, far = queries(20), 30 * queries(20, seed=1)
@@ -71,7 +70,7 @@ def test_far_queries_have_smaller_logits(form: str, soften: tuple[float, float, 
         got = routed(layout_of([compact]), near)[:, 0]
         assert np.abs(got - compact.log_probabilities(near)).mean() < 0.1
     else:
-        check([model.to_cascade(queries(500)) if form == "cascade" else model], near)
+        check([model], near)
 
 
 @settings(max_examples=25, deadline=None)
@@ -91,57 +90,6 @@ def test_plain_routers_of_any_shape(
     )
 
 
-@pytest.mark.parametrize("hidden", [5, 30, 100])
-@pytest.mark.parametrize("buckets", [3, 50, 200])
-def test_cascades(hidden: int, buckets: int) -> None:
-    models = [
-        random_router(DIM, buckets, linear=9, hidden=hidden, seed=seed).to_cascade(queries(500))
-        for seed in range(3)
-    ]
-    check(models, queries(21, seed=3))
-
-
-@pytest.mark.parametrize("ranks", [[30, 30], [12, 60], [60, 12], [3, 17, 41]], ids=str)
-def test_cascades_of_different_ranks_in_one_index(ranks: list[int]) -> None:
-    """Where fewer features tell the buckets apart, the others count for nothing."""
-    models = [
-        random_router(DIM, 80, linear=9, hidden=60, rank=rank, seed=rank).to_cascade(queries(800))
-        for rank in ranks
-    ]
-    check(models, queries(8, seed=9))
-
-
-@pytest.mark.parametrize("buckets", [40, 200])
-def test_a_cascade_adds_features_to_the_best_buckets_only(
-    monkeypatch: pytest.MonkeyPatch, buckets: int
-) -> None:
-    """Stages that keep different numbers of buckets, down to one, and that add any number."""
-    for stages in (
-        ((1, 1.0), (2, 0.5), (None, 0.0)),
-        ((16, 1.0), (17, 1 / 3), (50, 1 / 3), (None, 1 / 10)),
-        ((3, 1.0), (None, 1.0)),
-    ):
-        monkeypatch.setattr(router, "STAGES", stages)
-        model = random_router(DIM, buckets, linear=9, hidden=60).to_cascade(queries(500))
-        assert len(model.depths) == len(stages)
-        check([model, model], queries(12, seed=5))
-
-
-def test_equal_buckets_of_a_cascade_are_kept_from_the_first() -> None:
-    """Of four equal buckets the first two get the second feature."""
-    model = constant_router(1, np.zeros(4))._replace(
-        rotation=np.array([[1, 1]], dtype=np.float32),
-        rotation_shift=np.array([0, 1], dtype=np.float32),
-        fine=np.array([[1], [2], [3], [4]], dtype=np.float32),
-        depths=np.array([1, 2]),
-        keeps=np.array([4, 2]),
-    )
-    layout = assemble_layout([model], [random_partition(5, 4)], queries(5)[:, :1].copy())
-    [logits] = routed(layout, np.zeros((1, 1), dtype=np.float32))
-    right = np.array([1.0, 2.0, 0.0, 0.0])
-    np.testing.assert_allclose(logits[0], right - np.log(np.exp(right).sum()), rtol=1e-6)
-
-
 # --- blocks of queries -----------------------------------------------------------------------
 
 
@@ -149,8 +97,7 @@ def models_of(form: str) -> list[Router]:
     plain = [random_router(DIM, 70, linear=9, hidden=30, seed=seed) for seed in range(2)]
     if form == "plain":
         return plain
-    convert = Router.to_cascade if form == "cascade" else Router.to_int8
-    return [convert(model, queries(300)) for model in plain]
+    return [model.to_int8(queries(300)) for model in plain]
 
 
 def with_projection(models: list[Router], layout: VectorLayout, sample: NDArray) -> VectorLayout:
@@ -160,7 +107,7 @@ def with_projection(models: list[Router], layout: VectorLayout, sample: NDArray)
     return as_kernels_see(layout._replace(projection=make_projection(sample, columns, shifts)))
 
 
-@pytest.mark.parametrize("form", ["plain", "cascade", "int8", "projection"])
+@pytest.mark.parametrize("form", ["plain", "int8", "projection"])
 @pytest.mark.parametrize("n", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
 def test_a_query_is_routed_alike_alone_and_in_a_block(form: str, n: int) -> None:
     """Each query finds its way into one bucket, which is all that it reads."""
@@ -265,7 +212,7 @@ def test_a_projection_rounds_queries_to_63_steps(dim: int, offset: float) -> Non
         step = np.abs(centred).max() / np.float32(63)
         steps = np.floor(centred.astype(np.float64) * np.float32(63 / np.abs(centred).max()) + 0.5)
         features = step * steps @ weights + made.bias
-        logits = features @ model.coarse + model.bias
+        logits = features @ model.weights + model.bias
         logits -= logits.max()
         right = logits - np.log(np.exp(logits).sum())
         np.testing.assert_allclose(routed(projected, query[None])[0, 0], right, atol=1e-3)
@@ -294,7 +241,7 @@ def test_a_projection_of_queries_without_a_step(query: str) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("form", ["plain", "cascade", "int8", "projection"])
+@pytest.mark.parametrize("form", ["plain", "int8", "projection"])
 @pytest.mark.parametrize("value", [1e-45, 1e-38, 1e38, 3e38])
 def test_features_that_overflow_leave_a_search(form: str, value: float) -> None:
     """Logits may be anything then. The search ends, and later queries are as before."""

@@ -1,4 +1,4 @@
-"""Routers as plain arrays: the softmax they stand for, cascades, 8-bit weights, packing."""
+"""Routers as plain arrays: the softmax they stand for, 8-bit weights, packing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from planted import random_router
 
-from irli.engine import router
 from irli.engine.router import ARRAYS, Router, pack, unpack
 from irli.errors import FormatError
 
 DIM = 9
-KEEP_ALL = ((16, 1.0), (40, 1.0), (96, 1.0), (None, 1.0))
 
 
 def queries(n: int, seed: int = 0) -> NDArray[np.float32]:
@@ -24,7 +22,7 @@ def softmax(model: Router, q: NDArray) -> NDArray[np.float64]:
     """Log-probabilities of a plain router by its definition."""
     features = q.astype(np.float64) @ model.project + model.shift
     features[:, model.linear :] = np.maximum(features[:, model.linear :], 0)
-    logits = features @ model.coarse + model.bias
+    logits = features @ model.weights + model.bias
     logits -= logits.max(axis=1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
@@ -48,56 +46,6 @@ def test_sparse_queries_are_routed_like_dense_ones() -> None:
     )
 
 
-# --- cascades --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hidden", [5, 30, 110])
-def test_a_cascade_that_keeps_all_buckets_is_plain(
-    monkeypatch: pytest.MonkeyPatch, hidden: int
-) -> None:
-    monkeypatch.setattr(router, "STAGES", KEEP_ALL)
-    model = random_router(DIM, 200, linear=9, hidden=hidden)
-    cascade = model.to_cascade(queries(1500, seed=1))
-    q = queries(25, seed=2)
-    np.testing.assert_allclose(
-        cascade.log_probabilities(q), softmax(model, q), rtol=5e-3, atol=5e-3
-    )
-    assert cascade.depths[-1] <= 9 + hidden
-
-
-def test_a_cascade_finds_the_best_buckets_of_plain() -> None:
-    model = random_router(DIM, 500, linear=9, hidden=40)
-    q = queries(200, seed=4)
-    best = model.log_probabilities(q).argmax(axis=1)
-    found = model.to_cascade(queries(1500, seed=1)).log_probabilities(q).argmax(axis=1)
-    assert (found == best).mean() > 0.9
-
-
-@pytest.mark.parametrize("hidden", [5, 30, 110])
-def test_multiplications(hidden: int) -> None:
-    model = random_router(DIM, 200, linear=9, hidden=hidden)
-    features = 9 + hidden
-    assert model.multiplications == DIM * features + features * 200
-    cascade = model.to_cascade(queries(2000))
-    kept = len(cascade.rotation_shift)
-    cost, used = DIM * features + features * kept, 0
-    for depth, share in router.STAGES:
-        stop = min(depth or kept, kept)
-        cost += (stop - used) * max(1, round(share * 200))
-        used = stop
-    assert used == kept
-    assert cascade.multiplications == cost
-    if hidden >= 60:
-        assert cascade.multiplications < model.multiplications
-
-
-def test_degenerate_samples_make_a_router_all_the_same() -> None:
-    model = random_router(DIM, 20)
-    same = np.ones((100, DIM), dtype=np.float32)
-    got = model.to_cascade(same).log_probabilities(same[:2])
-    np.testing.assert_allclose(got, softmax(model, same[:2]), rtol=1e-3, atol=1e-3)
-
-
 # --- weights of 8 bits -----------------------------------------------------------------------
 
 
@@ -107,7 +55,7 @@ def test_8_bits_are_nearly_plain(linear: int, hidden: int, buckets: int) -> None
     model = random_router(DIM, buckets, linear=linear, hidden=hidden)
     compact = model.to_int8(queries(500, seed=1))
     assert compact.bytes.nbytes >= buckets * (linear + hidden)
-    assert compact.coarse.size == 0
+    assert compact.weights.size == 0
     q = queries(100, seed=2)
     right = softmax(model, q)
     got = compact.log_probabilities(q)
@@ -135,14 +83,12 @@ def test_8_bits_of_any_scale(scale: float) -> None:
 # --- packing ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["plain", "cascade", "int8"])
+@pytest.mark.parametrize("form", ["plain", "int8"])
 def test_pack_and_unpack(form: str) -> None:
     models = [random_router(DIM, 30, hidden=60, seed=seed) for seed in range(3)]
     if form != "plain":
-        convert = Router.to_cascade if form == "cascade" else Router.to_int8
-        models = [convert(model, queries(200)) for model in models]
-    stages = np.stack([models[0].depths, models[0].keeps], axis=1).tolist()
-    for one, again in zip(models, unpack(pack(models), models[0].linear, stages), strict=True):
+        models = [model.to_int8(queries(200)) for model in models]
+    for one, again in zip(models, unpack(pack(models), models[0].linear), strict=True):
         for name in Router._fields:
             np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
 
@@ -152,4 +98,4 @@ def test_unpack_names_what_is_missing(name: str) -> None:
     tensors = pack([random_router(DIM, 30)])
     del tensors[name]
     with pytest.raises(FormatError, match=f"{name}.* missing"):
-        unpack(tensors, 6, [[16, 30]])
+        unpack(tensors, 6)

@@ -20,7 +20,6 @@ import irli
 from irli import _native
 from irli._native import SearchPlan, VectorSearcher
 from irli.engine.int8 import make_projection
-from irli.engine.router import Router
 from irli.engine.vector_layout import (
     CODES,
     COSINE,
@@ -37,7 +36,7 @@ from irli.engine.vector_layout import (
 N, B, R = 700, 70, 2
 NAMES = _native.available_simd()
 FUSED = [name for name in NAMES if name != "plain"]  # with fused multiply-add
-ROUTERS = ["plain", "cascade", "int8", "projection"]
+ROUTERS = ["plain", "int8", "projection"]
 PLANS: dict[str, dict[str, Any]] = {
     "all": {},
     "votes": {"probes": 5, "candidates": 60, "score": VOTES},
@@ -64,8 +63,7 @@ def index(dim: int, form: str, metric: int = L2) -> VectorLayout:
     sample = normal(300, dim, seed=9)
     models = [random_router(dim, B, linear=9, hidden=30, seed=r) for r in range(R)]
     if form != "plain":
-        convert = Router.to_cascade if form == "cascade" else Router.to_int8
-        models = [convert(model, sample) for model in models]
+        models = [model.to_int8(sample) for model in models]
     partitions = [random_partition(N, B, 2, seed=r) for r in range(R)]
     layout = assemble_layout(models, partitions, normal(N, dim), metric, pieces=16, int8=True)
     if form == "projection":

@@ -758,7 +758,7 @@ def test_refit_begins_where_the_index_is() -> None:
     before = read_routers(index._fitted().predictor.layout)
     index.refit(X, Y, epochs=1, threads=1)
     for one, other in zip(read_routers(index._fitted().predictor.layout), before, strict=True):
-        for name in ("project", "shift", "coarse", "bias"):
+        for name in ("project", "shift", "weights", "bias"):
             left, right = getattr(one, name), getattr(other, name)
             step = np.abs(right).max() / 127  # the weights are rounded anew
             np.testing.assert_allclose(left, right, atol=1e-4 + step, err_msg=name)

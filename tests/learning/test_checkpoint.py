@@ -12,7 +12,6 @@ from planted import random_partition, random_router
 from plantedlabels import small_labels
 from problems import assert_same_repetitions, vector_task
 
-from irli.engine.router import Router
 from irli.errors import FormatError, InvalidParameter
 from irli.learning.checkpoint import Checkpoint, open_checkpoint
 from irli.learning.repetition import Repetition
@@ -27,14 +26,13 @@ def group_of(numbers: list[int], form: str = "plain") -> list[Repetition]:
         router = random_router(5, 7, seed=number)
         router = router._replace(project=trunk.project, shift=trunk.shift)
         if form != "plain":
-            convert = Router.to_cascade if form == "cascade" else Router.to_int8
-            router = convert(router, sample)
+            router = router.to_int8(sample)
         history = [{"repetition": number, "epoch": 2, "loss": 0.1 + number, "kept": True}]
         group.append(Repetition(router, random_partition(9, 7, 2, seed=number), history))
     return group
 
 
-@pytest.mark.parametrize("form", ["plain", "cascade", "int8"])
+@pytest.mark.parametrize("form", ["plain", "int8"])
 def test_what_is_saved_is_loaded(tmp_path: Path, form: str) -> None:
     checkpoint = Checkpoint(tmp_path, "mark")
     for numbers in ([0], [3]):

@@ -57,7 +57,7 @@ def test_learned_repetitions_keep_their_own_hash_functions() -> None:
     for one, other in combinations(group, 2):
         assert agreement(one.partition, other.partition) < 0.25
         assert not np.array_equal(one.router.project, other.router.project)
-        assert not np.array_equal(one.router.coarse, other.router.coarse)
+        assert not np.array_equal(one.router.weights, other.router.weights)
 
 
 # --- k-means, and one bucket for each --------------------------------------------------------

@@ -327,6 +327,6 @@ def test_learning_goes_on_from_a_start(recipe: Recipe) -> None:
     again = learn_task((problem, still), start=learned)
     for one, other in zip(learned, again, strict=True):
         np.testing.assert_allclose(other.router.project, one.router.project, atol=1e-5)
-        np.testing.assert_allclose(other.router.coarse, one.router.coarse, atol=1e-5)
+        np.testing.assert_allclose(other.router.weights, one.router.weights, atol=1e-5)
         np.testing.assert_array_equal(other.partition.assignment, one.partition.assignment)
         assert other.history[0]["loss"] < one.history[0]["loss"]

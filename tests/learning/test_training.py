@@ -402,7 +402,7 @@ def test_heads_share_a_trunk_and_nothing_else(dense: bool) -> None:
         assert {entry["repetition"] for entry in repetition.history} == {r}
     for one, other in ((0, 1), (0, 2), (1, 2)):
         left, right = group[one], group[other]
-        assert not np.array_equal(left.router.coarse, right.router.coarse)
+        assert not np.array_equal(left.router.weights, right.router.weights)
         assert not np.array_equal(left.partition.assignment, right.partition.assignment)
 
 

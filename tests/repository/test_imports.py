@@ -79,7 +79,7 @@ def test_naming_the_vector_index_imports_nothing_slow() -> None:
     assert not (HEAVY | SLOW) & modules
 
 
-@pytest.mark.parametrize("name", ["codes", "int8", "cascade"])
+@pytest.mark.parametrize("name", ["codes", "int8"])
 def test_the_first_answer_imports_nothing_slow(name: str) -> None:
     printed, modules = run(f"""
 import irli, numpy

@@ -16,9 +16,10 @@ from planted import clusters
 
 from irli import FormatError, VectorIndex
 from irli.base.folder import Folder, read_folder
+from irli.engine.router import ARRAYS as TENSORS
 from irli.vectors.parameters import SCORES
 
-NAMES = ("codes", "int8", "int8-l2", "cascade", "stages")
+NAMES = ("codes", "int8", "int8-l2", "floats")
 ARRAYS = sorted({name for kind in NAMES for name in (*read(kind).arrays, *read(kind).tensors)})
 
 
@@ -94,15 +95,7 @@ DAMAGE: list[tuple[str, str, Callable[[Array], Array], str]] = [
     ("codes", "bytes", widen, "bytes"),
     ("codes", "zero", put((0, 0), 2**31 - 1), "zero"),
     ("codes", "zero", widen, "zero"),
-    ("codes", "coarse", lambda a: np.zeros((a.shape[0], 1, a.shape[2]), a.dtype), "coarse"),
-    ("codes", "fine", widen, "fine"),
-    ("codes", "rotation", lambda a: np.zeros((len(a), 0, 3), a.dtype), "rotation"),
-    ("codes", "rotation_shift", widen, "rotation_shift"),
-    ("cascade", "rotation", drop, "rotation"),
-    ("cascade", "rotation", widen, "rotation_shift"),
-    ("cascade", "rotation_shift", widen, "rotation_shift"),
-    ("cascade", "coarse", lambda a: a[:, :-1], "coarse"),
-    ("cascade", "fine", widen, "fine"),
+    ("codes", "weights", lambda a: np.zeros((a.shape[0], 1, a.shape[2]), a.dtype), "weights"),
     ("int8", "int8_bytes", drop, "int8_bytes"),
     ("int8", "int8_bytes", lambda a: a[:, :-1], "int8_bytes"),
     ("int8", "int8_bytes", lambda a: a.view(np.uint8), "int8_bytes"),
@@ -111,9 +104,9 @@ DAMAGE: list[tuple[str, str, Callable[[Array], Array], str]] = [
     ("int8", "int8_lengths", widen, "int8_lengths"),
     ("int8-l2", "int8_lengths", drop, "int8_lengths"),
     ("int8-l2", "int8_lengths", lambda a: a[:0], "int8_lengths"),
-    ("stages", "fine", widen, "fine"),
-    ("stages", "fine", lambda a: a[..., :-1], "fine"),
-    ("stages", "coarse", lambda a: a[:, :-1], "coarse"),
+    ("floats", "weights", widen, "weights"),
+    ("floats", "weights", lambda a: a[:, :-1], "weights"),
+    ("floats", "zero", lambda a: np.zeros((len(a), 3), np.int32), "zero"),
 ]
 
 
@@ -129,7 +122,7 @@ def test_an_array_that_does_not_fit_is_named(
 def test_every_array_must_be_there(name: str) -> None:
     folder = read(name)
     optional = {f"int8_{part}" for part in ("bytes", "shift", "step", "lengths")}
-    for missing in {*folder.arrays, *folder.tensors} - {"int8_bytes"}:
+    for missing in {*folder.arrays, *(folder.tensors.keys() & TENSORS)} - {"int8_bytes"}:
         arrays = {key: value for key, value in folder.arrays.items() if key != missing}
         tensors = {key: value for key, value in folder.tensors.items() if key != missing}
         with pytest.raises(FormatError, match=missing.removeprefix("code_")):
@@ -147,11 +140,6 @@ def test_every_array_must_be_there(name: str) -> None:
         {"linear": 10**6},
         {"linear": 1.5},
         {"linear": None},
-        {"stages": []},
-        {"stages": [[1, 2, 3]]},
-        {"stages": [[10**6, 20]]},
-        {"stages": [[0, 20]]},
-        {"stages": "all"},
         {"metric": "euclidean"},
         {"metric": ["l2"]},
         {"defaults": {"probes": -1}},
@@ -177,34 +165,6 @@ def test_values_out_of_range_are_refused(changes: dict[str, Any]) -> None:
     for name in NAMES:
         with pytest.raises(FormatError):
             VectorIndex.from_folder(change_meta(read(name), **changes))
-
-
-@pytest.mark.parametrize(
-    "stages",
-    [
-        lambda stages: stages[::-1],
-        lambda stages: stages[:-1],
-        lambda stages: [*stages, [stages[-1][0], 1]],
-        lambda stages: [[stages[0][0], 10**6], *stages[1:]],
-        lambda stages: [*stages[:-1], [stages[-1][0], 0]],
-        lambda stages: [*stages[:-1], [stages[-1][0], 10**6]],
-        lambda stages: [*stages[:-1], [10**6, stages[-1][1]]],
-    ],
-)
-def test_stages_lead_to_all_features_and_fewer_buckets(stages: Any) -> None:
-    folder = read("stages")
-    changed = change_meta(folder, stages=stages(folder.meta["stages"]))
-    with pytest.raises(FormatError, match="The field 'stages' of the index must lead from"):
-        VectorIndex.from_folder(changed)
-
-
-def test_routers_of_8_bits_have_one_stage() -> None:
-    folder = read("codes")
-    [[features, buckets]] = folder.meta["stages"]
-    stages = [[features - 1, buckets], [features, 1]]
-    folder = change(folder, "fine", lambda array: np.zeros((*array.shape[:2], 1), array.dtype))
-    with pytest.raises(FormatError, match="in one stage"):
-        VectorIndex.from_folder(change_meta(folder, stages=stages))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

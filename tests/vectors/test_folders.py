@@ -47,8 +47,8 @@ def test_the_history_is_a_list_of_objects(history: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), 2**63])
-@pytest.mark.parametrize("field", ["stages", "linear", "defaults"])
+@pytest.mark.parametrize("field", ["linear", "defaults"])
 def test_numbers_beyond_64_bits_are_refused(field: str, value: int) -> None:
-    fields = {"stages": [[value, value]], "linear": value, "defaults": {"threshold": value}}
+    fields = {"linear": value, "defaults": {"threshold": value}}
     with pytest.raises(FormatError):
         VectorIndex.from_folder(change_meta(read("codes"), **{field: fields[field]}))

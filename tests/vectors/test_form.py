@@ -34,13 +34,12 @@ def weights_have_8_bits(index: irli.VectorIndex) -> bool:
     return get_layout(index).bytes.size > 0
 
 
-@pytest.mark.parametrize("scoring", ["full", "cascade", "int8"])
+@pytest.mark.parametrize("scoring", ["full", "int8"])
 def test_routers_have_the_form_of_the_recipe(scoring: str) -> None:
     """The same network, scored in other ways."""
     points = make_places(dense=1.0)
     layouts = [get_layout(learn(points, scoring=each)) for each in (scoring, "full")]
     assert (layouts[0].bytes.size > 0) == (scoring == "int8")
-    assert (layouts[0].rotation.size > 0) == (scoring == "cascade")
     got, right = (Searcher(layout).route(points)[:, 0] for layout in layouts)
     assert np.abs(got - right).mean() <= 0.1 * right.std()
     chosen = np.take_along_axis(right, got.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -64,7 +63,7 @@ def test_routers_have_floats_where_places_are_too_dense_for_8_bits() -> None:
 
 
 def test_routers_of_earlier_versions_are_completed() -> None:
-    names = ("shift", "rotation", "rotation_shift", "coarse", "fine", "bytes", "zero")
+    names = ("shift", "weights", "bytes", "zero")
     tensors = {name: np.zeros(0, dtype=np.float32) for name in names}
     tensors |= {"bias": np.zeros((2, 3), dtype=np.float32)}
     tensors |= {"project": np.zeros((2, 4, 5), dtype=np.float32)}

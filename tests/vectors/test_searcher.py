@@ -50,7 +50,7 @@ def test_a_single_query_is_answered_like_one_of_a_batch(index: irli.VectorIndex)
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
-@pytest.mark.parametrize("scoring", ["full", "cascade", "int8"])
+@pytest.mark.parametrize("scoring", ["full", "int8"])
 @pytest.mark.parametrize("repetitions", [2, 5])
 def test_threads_share_the_repetitions_of_a_single_query(
     monkeypatch: pytest.MonkeyPatch, metric: str, scoring: str, repetitions: int

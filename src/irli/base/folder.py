@@ -52,8 +52,7 @@ _RENAMED_ARRAYS = {
     "held_queries": "tuning_queries",
     "held_rows": "tuning_rows",
     "held": "tuning_queries",
-    "turn": "rotation",
-    "turn_shift": "rotation_shift",
+    "coarse": "weights",
 }
 _RENAMED_META = {"fusion": "calibration"}
 _RENAMED_SETTINGS = {

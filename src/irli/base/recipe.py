@@ -48,10 +48,9 @@ class Recipe:
     standardize : bool
         Centre dense queries, and scale all queries to unit length on average, so that one learning
         rate suits pixels as well as unit vectors. False: the network gets them as they are.
-    scoring : {"int8", "cascade", "full"}
+    scoring : {"int8", "full"}
         How a router scores buckets (see `irli.engine.router`). "int8": with 8-bit weights.
-        "cascade": most buckets with the first few features only. "full": all buckets with all
-        features, in float32.
+        "full": in float32.
     pieces : int or None
         M, the pieces of an item's 4-bit code (see `irli.engine.pq`). 0: no codes. None: chosen
         from the data, and 0 for few items.
@@ -332,7 +331,7 @@ _SWITCHES = (
 )
 _CHOICES = {
     "start": ("kmeans", "hash", "one-per-item"),
-    "scoring": ("int8", "cascade", "full"),
+    "scoring": ("int8", "full"),
     "trunk": ("own", "shared"),
     "router": ("warm", "network"),
     "loss": ("softmax", "sigmoid-bce", "softmax-bce"),

@@ -1,4 +1,4 @@
-"""`Router`: a trained router f_r as plain arrays, its int8 and cascade forms, and its scores.
+"""`Router`: a trained router f_r as plain arrays, its int8 form, and its scores.
 
 Every router has the same form:
 
@@ -14,10 +14,7 @@ Where z are centroid scores, the maximum is the squared distance to the nearest 
 only up to that of the farthest training queries.
 
 With thousands of buckets, W takes nearly all of the time. An *int8* router keeps W in 8 bits: a
-quarter of the memory to read, and one instruction for 64 products. A *cascade* multiplies less,
-because nearly all buckets are hopeless. It rotates the features so that the first few explain most
-of the logits. These score every bucket. The next features are added only for the buckets that are
-best so far, and so on.
+quarter of the memory to read, and one instruction for 64 products.
 """
 
 from __future__ import annotations
@@ -30,63 +27,36 @@ from numpy.typing import NDArray
 
 from irli.base.arrays import check_array
 from irli.engine.int8 import ZERO, balance, tile, untile
-from irli.engine.vector_layout import PANEL, count_multiplications
+from irli.engine.vector_layout import PANEL
 from irli.errors import FormatError
-
-# The stages of a cascade: features used so far, and the share of the buckets that are scored.
-# Measured on WordNet-MiniLM: a fifth of the multiplications for 5 to 10 % more scanned items.
-STAGES = ((16, 1.0), (40, 1 / 4), (96, 1 / 10), (None, 1 / 20))
 
 
 class Router(NamedTuple):
-    """The weights of one router. See `make_router`, `to_cascade` and `to_int8`."""
+    """The weights of one router. See `make_router` and `to_int8`."""
 
     project: NDArray[np.float32]  # (d, G): from queries to features before the ReLU
     shift: NDArray[np.float32]  # (G,)
     linear: int  # the first `linear` features skip the ReLU
-    rotation: NDArray[np.float32]  # (G, F): to features in order of importance, or (0, 0)
-    rotation_shift: NDArray[np.float32]  # (F,)
-    coarse: NDArray[np.float32]  # (D, B): W for the first D features, which score every bucket
-    fine: NDArray[np.float32]  # (B, F - D): W for the other features, used for the best buckets
+    weights: NDArray[np.float32]  # (G, B): W, or (0, B) of an int8 router
     bytes: NDArray[np.int8]  # (B / 64, G / 4, 64, 4): W of an int8 router in steps, or empty
     step: NDArray[np.float32]  # (B,): the value of one step
     zero: NDArray[np.int32]  # (B,): the sums for features of bytes 64, which stand for zero
     bias: NDArray[np.float32]  # (B,)
     centre: NDArray[np.float32]  # (d,): of all items
     soften: NDArray[np.float32]  # (3,): s, t and most, or zeros if logits are not softened
-    depths: NDArray[np.int64]  # (stages,): features used after each stage, from D to F
-    keeps: NDArray[np.int64]  # (stages,): buckets scored in each stage, from B down
 
     @property
     def buckets(self) -> int:
         """B."""
         return len(self.bias)
 
-    @property
-    def multiplications(self) -> int:
-        """The multiplications that score all buckets for one query."""
-        return count_multiplications(self.project, self.rotation, 1, self.depths, self.keeps)
-
     def log_probabilities(self, queries: Any) -> NDArray[np.float32]:
-        """Return the log-probabilities (n, B) for queries (n, d), dense or CSR.
-
-        A bucket that a cascade drops keeps the score of its last stage.
-        """
+        """Return the log-probabilities (n, B) for queries (n, d), dense or CSR."""
         features = self._compute_features(queries)
-        if self.rotation.size:
-            features = features @ self.rotation + self.rotation_shift
-        first = self.depths[0]
         if self.bytes.size:
             logits = _round_features(features) @ self._dequantize() + self.bias
         else:
-            logits = features[:, :first] @ self.coarse + self.bias
-        alive = np.ones(logits.shape, dtype=bool)
-        for start, stop, keep in zip(self.depths, self.depths[1:], self.keeps[1:], strict=False):
-            scores = np.where(alive, logits, -np.inf)
-            cut = np.partition(scores, -keep, axis=1)[:, [-keep]]
-            alive = scores >= cut
-            more = features[:, start:stop] @ self.fine[:, start - first : stop - first].T
-            logits = np.where(alive, logits + more, logits)
+            logits = features @ self.weights + self.bias
         logits = self._soften(queries, logits)
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -115,15 +85,15 @@ class Router(NamedTuple):
         sample : float32 array of shape (n, d)
             Typical queries. They decide how features and weights are scaled before rounding.
         """
-        scale = balance(self._compute_features(sample), self.coarse)
-        weight = self.coarse * scale[:, None]
+        scale = balance(self._compute_features(sample), self.weights)
+        weight = self.weights * scale[:, None]
         step = (np.maximum(np.abs(weight).max(axis=0), 1e-30) / 127).astype(np.float32)
         rounded = np.rint(weight / step).astype(np.int8)
         return self._replace(
             # A positive factor can be moved through the ReLU.
             project=np.ascontiguousarray(self.project / scale),
             shift=self.shift / scale,
-            coarse=np.empty((0, self.buckets), dtype=np.float32),
+            weights=np.empty((0, self.buckets), dtype=np.float32),
             bytes=tile(rounded),
             step=step,
             zero=ZERO * rounded.sum(axis=0, dtype=np.int32),
@@ -134,42 +104,6 @@ class Router(NamedTuple):
         rounded = untile(self.bytes, len(self.shift), self.buckets)
         weights: NDArray[np.float32] = rounded * self.step
         return weights
-
-    def to_cascade(self, sample: NDArray[np.float32]) -> Router:
-        """Return the router with rotated features that are scored in stages.
-
-        Parameters
-        ----------
-        sample : float32 array of shape (n, d)
-            Typical queries. The first features are those that separate the buckets best on them.
-        """
-        features = self._compute_features(sample).astype(np.float64)
-        centre = features.mean(axis=0)
-        variance, axes = np.linalg.eigh(np.cov(features, rowvar=False).reshape(len(centre), -1))
-        has_variance = variance > 1e-9 * variance.max()
-        spread = axes[:, has_variance] * np.sqrt(variance[has_variance])
-        weight = self.coarse.T.astype(np.float64)
-        if not self.soften.any():  # then a constant in all logits of a query changes nothing
-            weight -= weight.mean(axis=0)
-        left, strength, right = np.linalg.svd(weight @ spread, full_matrices=False)
-        # Features without variance become zeros, so that all repetitions have the same shape.
-        width = len(centre)
-        rotation = np.zeros((width, width))
-        rotation[:, : len(right)] = (
-            axes[:, has_variance] / np.sqrt(variance[has_variance])
-        ) @ right.T
-        scores = np.zeros((self.buckets, width))
-        scores[:, : len(right)] = left * strength
-        depths, keeps = _choose_stages(width, self.buckets)
-        return self._replace(
-            rotation=rotation.astype(np.float32),
-            rotation_shift=(-centre @ rotation).astype(np.float32),
-            coarse=np.ascontiguousarray(scores[:, : depths[0]].T, dtype=np.float32),
-            fine=np.ascontiguousarray(scores[:, depths[0] :], dtype=np.float32),
-            bias=(self.bias + weight @ centre).astype(np.float32),
-            depths=depths,
-            keeps=keeps,
-        )
 
 
 def make_router(
@@ -189,26 +123,19 @@ def make_router(
     ...                np.eye(2, 3, dtype="f4"), np.zeros(3, "f4"))
     >>> router.log_probabilities(np.array([[9.0, 0.0]], "f4")).argmax(axis=1)
     array([0])
-    >>> router.multiplications
-    10
     """
-    features, buckets = out.shape
+    buckets = out.shape[1]
     return Router(
         project=project,
         shift=shift,
         linear=linear,
-        rotation=np.empty((0, 0), dtype=np.float32),
-        rotation_shift=np.empty(0, dtype=np.float32),
-        coarse=out,
-        fine=np.empty((buckets, 0), dtype=np.float32),
+        weights=out,
         bytes=np.empty((0, 0, PANEL, 4), dtype=np.int8),
         step=np.ones(buckets, dtype=np.float32),
         zero=np.empty(0, dtype=np.int32),
         bias=bias,
         centre=np.zeros(project.shape[0], np.float32) if centre is None else centre,
         soften=np.array(soften, dtype=np.float32),
-        depths=np.array([features]),
-        keeps=np.array([buckets]),
     )
 
 
@@ -220,20 +147,7 @@ def _round_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
     return rounded
 
 
-def _choose_stages(features: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return `depths` and `keeps` of a cascade."""
-    depths: list[int] = []
-    keeps: list[int] = []
-    for depth, share in STAGES:
-        depths.append(min(depth or features, features))
-        keeps.append(max(1, round(share * buckets)))
-        if depths[-1] == features:
-            break
-    return np.array(depths), np.array(keeps)
-
-
-_SHARED = ("linear", "depths", "keeps")  # the same in all repetitions
-ARRAYS = tuple(name for name in Router._fields if name not in _SHARED)
+ARRAYS = tuple(name for name in Router._fields if name != "linear")
 
 
 def pack(routers: Sequence[Router]) -> dict[str, NDArray[Any]]:
@@ -241,41 +155,22 @@ def pack(routers: Sequence[Router]) -> dict[str, NDArray[Any]]:
     return {name: np.stack([getattr(router, name) for router in routers]) for name in ARRAYS}
 
 
-def unpack(tensors: dict[str, NDArray[Any]], linear: int, stages: list[list[int]]) -> list[Router]:
-    """Undo `pack`. `linear` and `stages` are the same for all repetitions.
+def unpack(tensors: dict[str, NDArray[Any]], linear: int) -> list[Router]:
+    """Undo `pack`. `linear` is the same for all repetitions.
 
     Examples
     --------
     >>> router = make_router(np.ones((2, 3), "f4"), np.zeros(3, "f4"), 1,
     ...                np.ones((3, 4), "f4"), np.zeros(4, "f4"))
-    >>> [again] = unpack(pack([router]), 1, [[3, 4]])
-    >>> again.coarse.shape
+    >>> [again] = unpack(pack([router]), 1)
+    >>> again.weights.shape
     (3, 4)
     """
     check_names(tensors)
-    depths, keeps = read_stages(stages)
-    repetitions = len(tensors["bias"])
     return [
-        Router(
-            linear=linear,
-            depths=depths,
-            keeps=keeps,
-            **{name: tensors[name][r] for name in ARRAYS},
-        )
-        for r in range(repetitions)
+        Router(linear=linear, **{name: tensors[name][r] for name in ARRAYS})
+        for r in range(len(tensors["bias"]))
     ]
-
-
-def read_stages(stages: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return `depths` and `keeps` of stages that were saved as pairs.
-
-    Examples
-    --------
-    >>> read_stages([[16, 64], [40, 8]])
-    (array([16, 40]), array([64,  8]))
-    """
-    depths, keeps = np.ascontiguousarray(np.array(stages, dtype=np.int64).T)
-    return depths, keeps
 
 
 def complete(tensors: dict[str, NDArray[Any]], dim: int) -> dict[str, NDArray[Any]]:
@@ -290,7 +185,8 @@ def complete(tensors: dict[str, NDArray[Any]], dim: int) -> dict[str, NDArray[An
     if step.shape == (repetitions, 1):
         step = np.repeat(step, buckets, axis=1)
     none = np.zeros((repetitions, dim), np.float32), np.zeros((repetitions, 3), np.float32)
-    return {**dict(zip(("centre", "soften"), none, strict=True)), **tensors, "step": step}
+    whole = {**dict(zip(("centre", "soften"), none, strict=True)), **tensors, "step": step}
+    return {name: whole[name] for name in ARRAYS}
 
 
 def check_names(tensors: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ __all__ = [
     "Projection",
     "SearchPlan",
     "VectorLayout",
-    "count_multiplications",
 ]
 
 L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalized vectors
@@ -88,18 +87,13 @@ class VectorLayout(NamedTuple):
     project: NDArray[np.float32]  # (R, d, G)
     shift: NDArray[np.float32]  # (R, G)
     linear: int
-    rotation: NDArray[np.float32]  # (R, G, F), or (R, 0, 0)
-    rotation_shift: NDArray[np.float32]  # (R, F), or (R, 0)
-    coarse: NDArray[np.float32]  # (R, D, B)
-    fine: NDArray[np.float32]  # (R, B, F - D)
+    weights: NDArray[np.float32]  # (R, G, B), or (R, 0, B) with 8-bit weights
     bytes: NDArray[np.int8]  # (R, B / 64, G / 4, 64, 4), or (R, 0, 0, 64, 4)
     step: NDArray[np.float32]  # (R, B)
     zero: NDArray[np.int32]  # (R, B), or (R, 0)
     bias: NDArray[np.float32]  # (R, B)
     centre: NDArray[np.float32]  # (R, d)
     soften: NDArray[np.float32]  # (R, 3)
-    depths: NDArray[np.int64]  # (stages,)
-    keeps: NDArray[np.int64]  # (stages,)
     offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `items`
     items: NDArray[np.int32]  # (entries,): bucket 0 of repetition 0, its bucket 1, ...
     vectors: NDArray[np.float32]  # (N, d)
@@ -111,21 +105,8 @@ class VectorLayout(NamedTuple):
     @property
     def router_multiplications(self) -> int:
         """The multiplications that route one query in all repetitions."""
-        return count_multiplications(
-            self.project, self.rotation, len(self.bias), self.depths, self.keeps
-        )
-
-
-def count_multiplications(
-    project: NDArray[Any],
-    rotation: NDArray[Any],
-    repetitions: int,
-    depths: NDArray[np.int64],
-    keeps: NDArray[np.int64],
-) -> int:
-    """Return the multiplications that score the buckets of all repetitions for one query."""
-    scoring = int((np.diff(depths, prepend=0) * keeps).sum())
-    return project.size + rotation.size + repetitions * scoring
+        repetitions, buckets = self.bias.shape
+        return int(self.project.size + repetitions * self.shift.shape[1] * buckets)
 
 
 # --- checks of what comes from a file --------------------------------------------------------
@@ -154,46 +135,17 @@ def _check_routers(layout: VectorLayout, dim: int) -> None:
     check_array("soften", layout.soften, np.float32, repetitions, 3)
     if type(layout.linear) is not int or not 0 <= layout.linear <= width:
         raise damage_error("field 'linear'", f"be in [0, {width}]", repr(layout.linear))
-    features = 0
-    if layout.rotation.size:
-        features = check_array("rotation", layout.rotation, np.float32, repetitions, width, None)[2]
-    else:
-        check_array("rotation", layout.rotation, np.float32, repetitions, 0, 0)
-    check_array("rotation_shift", layout.rotation_shift, np.float32, repetitions, features)
-    _check_stages(layout.depths, layout.keeps, features or width, buckets)
-    first, last = int(layout.depths[0]), int(layout.depths[-1])
-    check_array("fine", layout.fine, np.float32, repetitions, buckets, last - first)
-    if layout.bytes.size:  # routers of 8 bits have no other weights, and no stages
+    if layout.bytes.size:  # routers of 8 bits have no other weights
         panels, fours = -(-buckets // PANEL), -(-width // 4)
         check_array("bytes", layout.bytes, np.int8, repetitions, panels, fours, PANEL, 4)
         check_array("zero", layout.zero, np.int32, repetitions, buckets)
         most = 64 * 128 * 4 * fours  # 64 stands for zero; so no sum overflows
         check_range("zero", layout.zero, -most, most)
-        check_array("coarse", layout.coarse, np.float32, repetitions, 0, buckets)
-        check_array("rotation", layout.rotation, np.float32, repetitions, 0, 0)
-        _check_stages(layout.depths, layout.keeps, width, buckets, most=1)
+        check_array("weights", layout.weights, np.float32, repetitions, 0, buckets)
     else:
         check_array("bytes", layout.bytes, np.int8, repetitions, 0, 0, PANEL, 4)
         check_array("zero", layout.zero, np.int32, repetitions, 0)
-        check_array("coarse", layout.coarse, np.float32, repetitions, first, buckets)
-
-
-def _check_stages(
-    depths: NDArray[np.int64],
-    keeps: NDArray[np.int64],
-    features: int,
-    buckets: int,
-    most: int | None = None,
-) -> None:
-    rising = depths[0] >= 1 and (np.diff(depths) > 0).all() and depths[-1] == features
-    falling = keeps[0] == buckets and (np.diff(keeps) <= 0).all() and keeps[-1] >= 1
-    if not (rising and falling) or (most is not None and len(depths) > most):
-        raise damage_error(
-            "field 'stages'",
-            f"lead from some features and {buckets} buckets to {features} features and fewer"
-            f" buckets{'' if most is None else ', in one stage'}",
-            str(np.stack([depths, keeps], axis=1).tolist()),
-        )
+        check_array("weights", layout.weights, np.float32, repetitions, width, buckets)
 
 
 def _check_codes(codes: Codes, offsets: NDArray[np.int64], dim: int) -> None:

@@ -215,7 +215,7 @@ class RouterNetwork(nn.Module):
         else:
             self.hidden.weight.copy_(project.T / self.gain)
         self.hidden.bias.copy_(shift)
-        self.out.weight.copy_(torch.from_numpy(np.concatenate([r.coarse.T for r in routers])))
+        self.out.weight.copy_(torch.from_numpy(np.concatenate([r.weights.T for r in routers])))
         self.out.bias.copy_(torch.from_numpy(np.concatenate([r.bias for r in routers])))
 
     @torch.no_grad()

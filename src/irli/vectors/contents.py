@@ -23,7 +23,7 @@ from irli.base.strings import Strings
 from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
-from irli.engine.router import ARRAYS, complete, read_stages
+from irli.engine.router import ARRAYS, complete
 from irli.engine.vector_layout import (
     NO_CENTROIDS,
     Centroids,
@@ -106,7 +106,6 @@ def pack_vectors(contents: VectorContents) -> Folder:
         "tuned": contents.tuned and contents.tuned.to_json(),
         "history": contents.history,
         "linear": layout.linear,
-        "stages": np.stack([layout.depths, layout.keeps], axis=1).tolist(),
     }
     return Folder(VECTORS, meta, arrays, tensors)
 
@@ -167,14 +166,11 @@ def _unpack_layout(
     centroids = NO_CENTROIDS
     if "centroid_centre" in arrays:
         centroids = Centroids(**{n: arrays[f"centroid_{n}"] for n in Centroids._fields})
-    depths, keeps = read_stages(meta["stages"])
     return make_layout(
         vectors,
         meta["metric"],
         complete(tensors, vectors.shape[-1]),
         linear=meta["linear"],
-        depths=depths,
-        keeps=keeps,
         offsets=arrays["offsets"],
         items=arrays["items"],
         codes=Codes(**{name: arrays[f"code_{name}"] for name in Codes._fields}),

@@ -346,7 +346,7 @@ def _enlarge(index: VectorIndex) -> VectorIndex:
             for _ in range(_ENLARGED)
         ]
     )
-    routers = unpack(saved.tensors, meta["linear"], meta["stages"])
+    routers = unpack(saved.tensors, meta["linear"])
     offsets, items = saved.arrays["offsets"], saved.arrays["items"]
     repetitions = []
     for starts, router in zip(offsets, routers, strict=True):

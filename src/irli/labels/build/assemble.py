@@ -48,7 +48,7 @@ def assemble_labels(repetitions: list[Repetition], counts: NDArray[np.int64]) ->
     shared = all(router.project is routers[0].project for router in routers)
     trunks = routers[:1] if shared else routers
     project, project_scale = round_rows(np.stack([router.project for router in trunks]))
-    out, out_scale = round_rows(np.stack([router.coarse.T for router in routers]))
+    out, out_scale = round_rows(np.stack([router.weights.T for router in routers]))
     out = np.stack([tile(weights.T) for weights in out])
     log.info("assembled: %d entries of %d labels", begin, len(counts))
     return LabelLayout(

@@ -59,9 +59,7 @@ def assemble(
     no_codes = encode_items(vectors, l2, 0, offsets, items, rng)
 
     def make(routers: list[Router], **parts: Any) -> VectorLayout:
-        first = routers[0]
-        shape = {"linear": first.linear, "depths": first.depths, "keeps": first.keeps}
-        return make_layout(vectors, metric, pack(routers), **shape, **parts)
+        return make_layout(vectors, metric, pack(routers), linear=routers[0].linear, **parts)
 
     make_plain = partial(make, offsets=offsets, items=items, codes=no_codes, int8=none)
     learned = [repetition.router for repetition in repetitions]
@@ -106,8 +104,6 @@ def assemble_exact(
         metric,
         pack([router]),
         linear=router.linear,
-        depths=router.depths,
-        keeps=router.keeps,
         offsets=offsets,
         items=items,
         codes=encode_items(vectors, False, 0, offsets, items, np.random.default_rng(0)),

@@ -34,12 +34,10 @@ def choose_form(
     held: HeldOut,
 ) -> list[Router]:
     """Return the routers in the form of the recipe, or as they are if rounding costs too much."""
-    if recipe.scoring == "full" or routers[0].bytes.size or routers[0].rotation.size:
+    if recipe.scoring == "full" or routers[0].bytes.size:
         return routers  # they have the form already
     layout = make_layout(routers)
     sample = _take_sample(layout.vectors, held)
-    if recipe.scoring == "cascade":
-        return [router.to_cascade(sample) for router in routers]
     rounded = [router.to_int8(sample) for router in routers]
     homes, truth = find_homes(layout), find_truth(layout, metric, held)
 
