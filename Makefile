@@ -39,9 +39,12 @@ demo: setup  ## search real word vectors, and compare with FAISS on queries unli
 test: setup test-native  ## run the tests of the kernels, all others, and the examples in the docstrings
 	$(BIN)/python -m pytest -n logical --dist loadfile
 
+CPP := $(wildcard native/*.inl native/*.h native/*.cpp native/*/*.h native/*/*.cpp)
+
 check: setup  ## lint, formatting, types, import layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -51,6 +54,7 @@ docs: setup  ## build the site into site/; any warning is an error
 format: setup  ## format the code and sort its imports
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP)
 
 bench: setup  ## measure what an index promises, on data of many shapes
 	$(BIN)/python benchmarks/guarantees.py measure report

@@ -118,10 +118,10 @@ bool rank_buckets(const Items& items, const bool* allowed, int64_t buckets, cons
   return true;
 }
 
-#define IRLI_RANK(Bucket, Index)                                                               \
-  template bool rank_buckets(const Items&, const bool*, int64_t, const Others&,                \
-                             const Wanting<Index>&, const BestBuckets<Bucket>&, int64_t,       \
-                             int32_t*, float*);
+#define IRLI_RANK(Bucket, Index)                                                                   \
+  template bool rank_buckets(const Items&, const bool*, int64_t, const Others&,                    \
+                             const Wanting<Index>&, const BestBuckets<Bucket>&, int64_t, int32_t*, \
+                             float*);
 IRLI_RANK(uint16_t, int32_t)
 IRLI_RANK(uint16_t, int64_t)
 IRLI_RANK(int32_t, int32_t)

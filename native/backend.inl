@@ -20,21 +20,9 @@ namespace {
 #include "top_k.inl"
 
 constexpr Kernels kKernels = {
-    kName,
-    multiply_rows,
-    normalize_rows,
-    find_top_k,
-    merge_best,
-    log_sum_exps,
-    find_codes,
-    improve_codes,
-    route,
-    route_part,
-    search_block,
-    count_votes,
-    route_row_part,
-    predict_block,
-    list_candidates,
+    kName,        multiply_rows, normalize_rows, find_top_k,    merge_best,
+    log_sum_exps, find_codes,    improve_codes,  route,         route_part,
+    search_block, count_votes,   route_row_part, predict_block, list_candidates,
 };
 
 }  // namespace

@@ -20,8 +20,8 @@ int64_t length(const auto& array) { return static_cast<int64_t>(array.shape(0));
 // Throw unless these are the first two arrays of a CSR with columns below `limit`.
 void check_lists(const char* name, const Longs& indptr, const Ints& indices, int64_t limit) {
   const int64_t count = length(indptr) - 1;
-  if (count >= 0 && check_rows({indptr.data(), indices.data(), nullptr}, 0, count, length(indices),
-                               limit))
+  if (count >= 0 &&
+      check_rows({indptr.data(), indices.data(), nullptr}, 0, count, length(indices), limit))
     return;
   throw std::invalid_argument(std::string("The ") + name +
                               " must be well-formed: ascending indptr, and indices below " +
@@ -29,8 +29,8 @@ void check_lists(const char* name, const Longs& indptr, const Ints& indices, int
 }
 
 // The rows of a CSR, checked.
-SparseRows read_rows(const char* name, const Longs& indptr, const Ints& indices,
-                     const Floats& data, int64_t columns) {
+SparseRows read_rows(const char* name, const Longs& indptr, const Ints& indices, const Floats& data,
+                     int64_t columns) {
   check_lists(name, indptr, indices, columns);
   check_shape(name, data, {length(indices)});
   return {indptr.data(), indices.data(), data.data()};
@@ -64,9 +64,9 @@ bool are_ordered_rows(nb::handle indptr, nb::handle indices, nb::handle data, in
 nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& indices,
                 const Floats& data, const Floats& lengths, const Floats& usual,
                 const Longs& positive_indptr, const Ints& positive_rows,
-                const Longs& negative_indptr, const Ints& negative_rows,
-                const Longs& start_indptr, const Ints& start_features,
-                const Floats& start_values, float cost, const Floats& importance, float prune, const Array<float, nb::ndim<1>>& bias,
+                const Longs& negative_indptr, const Ints& negative_rows, const Longs& start_indptr,
+                const Ints& start_features, const Floats& start_values, float cost,
+                const Floats& importance, float prune, const Array<float, nb::ndim<1>>& bias,
                 int64_t seed) {
   const int64_t rows = length(lengths), labels = length(bias);
   check_shape("indptr", indptr, {rows + 1});
@@ -82,8 +82,7 @@ nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& in
                                 lengths.data(), usual.data(), rows, length(usual)};
     check_lists("positive rows", positive_indptr, positive_rows, rows);
     check_lists("negative rows", negative_indptr, negative_rows, rows);
-    found = train_classifiers(first, last, training,
-                              {positive_indptr.data(), positive_rows.data()},
+    found = train_classifiers(first, last, training, {positive_indptr.data(), positive_rows.data()},
                               {negative_indptr.data(), negative_rows.data()},
                               read_rows("start", start_indptr, start_features, start_values,
                                         length(usual)),
@@ -107,8 +106,8 @@ nb::tuple pack(const Longs& indptr, const Ints& labels, const Floats& data, int6
 
 // Find the best outputs of the rows from `first` to `last`, which get their places in `values` and
 // `outputs` from the start. `constant` and `itself` may be empty.
-void best(int64_t first, int64_t last, const Longs& indptr, const Ints& indices,
-          const Floats& data, const Longs& starts, const Array<const uint16_t, nb::ndim<1>>& gaps,
+void best(int64_t first, int64_t last, const Longs& indptr, const Ints& indices, const Floats& data,
+          const Longs& starts, const Array<const uint16_t, nb::ndim<1>>& gaps,
           const Array<const int8_t, nb::ndim<1>>& weights, const Floats& scale,
           const Floats& constant, const Longs& itself, const Array<float, nb::ndim<2>>& values,
           const Array<int64_t, nb::ndim<2>>& outputs) {
@@ -144,11 +143,12 @@ nb::tuple parse(const nb::bytes& text, bool labelled, int64_t n, int64_t n_colum
     nb::gil_scoped_release unlocked;
     parsed = parse_text(start, size, labelled, n, n_columns, n_labels);
   }
-  return nb::make_tuple(
-      static_cast<int64_t>(parsed.fault), parsed.at,
-      nb::make_tuple(to_numpy(std::move(parsed.label_counts)), to_numpy(std::move(parsed.labels)),
-                     to_numpy(std::move(parsed.pair_counts)), to_numpy(std::move(parsed.columns)),
-                     to_numpy(std::move(parsed.values))));
+  return nb::make_tuple(static_cast<int64_t>(parsed.fault), parsed.at,
+                        nb::make_tuple(to_numpy(std::move(parsed.label_counts)),
+                                       to_numpy(std::move(parsed.labels)),
+                                       to_numpy(std::move(parsed.pair_counts)),
+                                       to_numpy(std::move(parsed.columns)),
+                                       to_numpy(std::move(parsed.values))));
 }
 
 }  // namespace
@@ -160,11 +160,10 @@ void bind_labels(nb::module_& m) {
         "Return whether the arrays of a CSR have the right types, ascending columns and finite "
         "values.");
   m.def("train_classifiers", &train, nb::arg("first"), nb::arg("last"), as_is("indptr"),
-        as_is("indices"), as_is("data"), as_is("lengths"), as_is("usual"),
-        as_is("positive_indptr"), as_is("positive_rows"), as_is("negative_indptr"),
-        as_is("negative_rows"), as_is("start_indptr"), as_is("start_features"),
-        as_is("start_values"), nb::arg("cost"), as_is("importance"), nb::arg("prune"),
-        as_is("bias"), nb::arg("seed"),
+        as_is("indices"), as_is("data"), as_is("lengths"), as_is("usual"), as_is("positive_indptr"),
+        as_is("positive_rows"), as_is("negative_indptr"), as_is("negative_rows"),
+        as_is("start_indptr"), as_is("start_features"), as_is("start_values"), nb::arg("cost"),
+        as_is("importance"), nb::arg("prune"), as_is("bias"), nb::arg("seed"),
         "Train one label after the other. Return the number of weights of each label, and the "
         "features and values of all weights.");
   m.def("pack_weights", &pack, as_is("indptr"), as_is("labels"), as_is("data"),

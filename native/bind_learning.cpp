@@ -69,8 +69,8 @@ void bind_rank_buckets(nb::module_& m) {
               length(ranking, 1), ranking.data(), lead.data());
         });
       },
-      as_is("items"), as_is("allowed"), as_is("other_buckets"), as_is("other_suits"),
-      as_is("held"), as_is("item_weight"), as_is("indptr"), as_is("queries"), as_is("weights"),
+      as_is("items"), as_is("allowed"), as_is("other_buckets"), as_is("other_suits"), as_is("held"),
+      as_is("item_weight"), as_is("indptr"), as_is("queries"), as_is("weights"),
       as_is("best_buckets"), as_is("best_chances"), as_is("factors"), as_is("ranking"),
       as_is("lead"));
 }
@@ -124,8 +124,8 @@ void bind_merge_best(const Matrix<const float>& scores, int64_t first,
   check_shape("ids", ids, {rows, k});
   if (k < 1) throw std::invalid_argument("The array 'values' must have at least one column.");
   nb::gil_scoped_release unlocked;
-  kernels().merge_best(scores.data(), rows, length(scores, 1), first, skip.data(), k,
-                       values.data(), ids.data());
+  kernels().merge_best(scores.data(), rows, length(scores, 1), first, skip.data(), k, values.data(),
+                       ids.data());
 }
 
 void bind_log_sum_exps(const Matrix<const float>& scores, const Flat<float>& sums) {

@@ -16,12 +16,12 @@ namespace {
 LabelPlan make_plan(int64_t k, int64_t probes, int64_t candidates, int64_t score, double by_margin,
                     double by_score, double threshold, int64_t min_votes, int64_t near,
                     double by_votes, bool own, int64_t complete) {
-  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 || near < 0 || complete < 0 ||
-      score > static_cast<int64_t>(LabelScore::kVotes))
+  if (k < 1 || probes < 1 || candidates < 1 || score < 0 || min_votes < 1 || near < 0 ||
+      complete < 0 || score > static_cast<int64_t>(LabelScore::kVotes))
     throw std::invalid_argument("The parameters of a LabelPlan are out of range.");
-  return {k,        probes,    candidates, static_cast<LabelScore>(score), by_margin, by_score,
-          threshold, min_votes, near,       by_votes,                       own,
-          complete};
+  return {k,         probes,   candidates, static_cast<LabelScore>(score),
+          by_margin, by_score, threshold,  min_votes,
+          near,      by_votes, own,        complete};
 }
 
 // The names of the arrays of a packed matrix.
@@ -70,8 +70,8 @@ LabelLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   int64_t weights, numbers;
   layout.ranker = read_packed(fields, {"starts", "gaps", "weights", "scale"}, L, weights);
   layout.constant = fields.get<float>("constant", {layout.ranker.features ? L : 0});
-  layout.near = read_packed(
-      fields, {"near_starts", "near_gaps", "near_weights", "near_scale"}, scale[0], numbers);
+  layout.near = read_packed(fields, {"near_starts", "near_gaps", "near_weights", "near_scale"},
+                            scale[0], numbers);
   layout.near_starts = fields.get<int64_t>("near_label_starts", {scale[0] + 1});
   layout.near_labels = fields.get<int32_t>("near_labels", {-1});
 
@@ -123,21 +123,22 @@ class LabelPredictor {
                   const Array<int64_t, nb::ndim<2>>& labels,
                   const std::optional<Array<const float, nb::ndim<2>>>& logits) {
     const int64_t k = plan.k;
-    return run(routed, ranked, plan, first, last,
-               [&](int64_t count) {
-                 check_shape("scores", scores, {count, k});
-                 check_shape("labels", labels, {count, k});
-                 if (!logits) return;
-                 check_shape("logits", *logits, {layout_.repetitions, layout_.buckets});
-                 if (count != 1) throw std::invalid_argument("The rows are out of range.");
-               },
-               [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from,
-                   int64_t some, LabelScratch& scratch) {
-                 scratch.routed = logits ? logits->data() : nullptr;
-                 kernels_.predict_block(layout_, plan, by_routers, by_ranker, from, some, scratch,
-                                        scores.data() + from * k, labels.data() + from * k);
-                 scratch.routed = nullptr;
-               });
+    return run(
+        routed, ranked, plan, first, last,
+        [&](int64_t count) {
+          check_shape("scores", scores, {count, k});
+          check_shape("labels", labels, {count, k});
+          if (!logits) return;
+          check_shape("logits", *logits, {layout_.repetitions, layout_.buckets});
+          if (count != 1) throw std::invalid_argument("The rows are out of range.");
+        },
+        [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from, int64_t some,
+            LabelScratch& scratch) {
+          scratch.routed = logits ? logits->data() : nullptr;
+          kernels_.predict_block(layout_, plan, by_routers, by_ranker, from, some, scratch,
+                                 scores.data() + from * k, labels.data() + from * k);
+          scratch.routed = nullptr;
+        });
   }
 
   // Write the logits of the repetitions from `first` to `last` of one row into `out` (R, B). So
@@ -166,20 +167,21 @@ class LabelPredictor {
                           const Array<float, nb::ndim<2>>& margins,
                           const Array<float, nb::ndim<2>>& votes) {
     const int64_t width = static_cast<int64_t>(labels.shape(1));
-    return run(routed, ranked, plan, first, last,
-               [&](int64_t count) {
-                 check_shape("labels", labels, {count, width});
-                 check_shape("scores", scores, {count, width});
-                 check_shape("margins", margins, {count, width});
-                 check_shape("votes", votes, {count, width});
-               },
-               [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from,
-                   int64_t some, LabelScratch& scratch) {
-                 const int64_t at = from * width;
-                 kernels_.list_candidates(layout_, plan, by_routers, by_ranker, from, some, scratch,
-                                          {labels.data() + at, scores.data() + at,
-                                           margins.data() + at, votes.data() + at, width});
-               });
+    return run(
+        routed, ranked, plan, first, last,
+        [&](int64_t count) {
+          check_shape("labels", labels, {count, width});
+          check_shape("scores", scores, {count, width});
+          check_shape("margins", margins, {count, width});
+          check_shape("votes", votes, {count, width});
+        },
+        [&](const SparseRows& by_routers, const SparseRows& by_ranker, int64_t from, int64_t some,
+            LabelScratch& scratch) {
+          const int64_t at = from * width;
+          kernels_.list_candidates(layout_, plan, by_routers, by_ranker, from, some, scratch,
+                                   {labels.data() + at, scores.data() + at, margins.data() + at,
+                                    votes.data() + at, width});
+        });
   }
 
  private:
@@ -197,7 +199,9 @@ class LabelPredictor {
       throw std::invalid_argument("The ranker and the known rows must have the same features.");
     const Rows by_routers("routed", routed, layout_.dim);
     const Rows by_ranker("ranked", blends ? ranked : routed,
-                         ranks ? ranker.features : blends ? near.features : layout_.dim);
+                         ranks    ? ranker.features
+                         : blends ? near.features
+                                  : layout_.dim);
     const int64_t count = by_routers.count();
     check(count);
     if (first < 0 || last > count || by_ranker.count() != count)
@@ -233,13 +237,12 @@ void bind_predict(nb::module_& m) {
              double by_margin, double by_score, double threshold, int64_t min_votes, int64_t near,
              double by_votes, bool own, int64_t complete) {
             new (plan) LabelPlan(make_plan(k, probes, candidates, score, by_margin, by_score,
-                                           threshold, min_votes, near, by_votes, own,
-                                           complete));
+                                           threshold, min_votes, near, by_votes, own, complete));
           },
           nb::kw_only(), nb::arg("k"), nb::arg("probes"), nb::arg("candidates"), nb::arg("score"),
-          nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"),
-          nb::arg("min_votes") = 1, nb::arg("near") = 0, nb::arg("by_votes") = 0.0,
-          nb::arg("own") = false, nb::arg("complete") = 0)
+          nb::arg("by_margin"), nb::arg("by_score"), nb::arg("threshold"), nb::arg("min_votes") = 1,
+          nb::arg("near") = 0, nb::arg("by_votes") = 0.0, nb::arg("own") = false,
+          nb::arg("complete") = 0)
       .def_ro("k", &LabelPlan::k)
       .def_ro("probes", &LabelPlan::probes)
       .def_ro("candidates", &LabelPlan::candidates)

@@ -36,8 +36,8 @@ void check_plan(const SearchPlan& plan) {
   if (plan.k < 1 || plan.probes < 0 || plan.min_votes < 0 || plan.candidates < 0 ||
       plan.score < 0 || plan.score > kCodes ||
       (codes && (plan.candidates < 1 || plan.candidates > kMostCandidates)) ||
-      ((codes || plan.picked > 0) && (plan.by_score || plan.min_votes > 1)) ||
-      plan.picked < 0 || plan.picked > kMostCandidates || plan.wide < 0 ||
+      ((codes || plan.picked > 0) && (plan.by_score || plan.min_votes > 1)) || plan.picked < 0 ||
+      plan.picked > kMostCandidates || plan.wide < 0 ||
       (plan.exact && (plan.by_score || plan.min_votes > 1)) || !(plan.start >= 0) ||
       !(plan.length >= 0 && plan.length < 1e30) || plan.levels < 1 || plan.levels > kLevels ||
       !std::all_of(plan.centroids, plan.centroids + plan.levels, is_count))
@@ -85,8 +85,8 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   if (columns) {
     projection.centre = projected.get<float>("centre", {d});
     projection.scale = projected.get<float>("scale", {d});
-    projection.bytes = projected.get<int8_t>(
-        "bytes", {1, (columns + kPanel - 1) / kPanel, (d + 3) / 4, kPanel, 4});
+    projection.bytes = projected.get<int8_t>("bytes", {1, (columns + kPanel - 1) / kPanel,
+                                                       (d + 3) / 4, kPanel, 4});
     projection.step = projected.get<float>("step", {columns});
     projection.zero = projected.get<int32_t>("zero", {columns});
     projection.bias = projected.get<float>("bias", {columns});
@@ -177,10 +177,11 @@ class VectorSearcher {
       const int64_t count = std::min(most, last - first);
       Counts counts[kCompared];
       scratch.routed = routed ? routed->data() : nullptr;
-      const bool finite = kernels_.search_block(
-          layout_, plan, filter, names, static_cast<Form>(form),
-          queries.data() + first * layout_.dim, count, scratch, distances.data() + first * plan.k,
-          items.data() + first * plan.k, work ? counts : nullptr);
+      const bool finite =
+          kernels_.search_block(layout_, plan, filter, names, static_cast<Form>(form),
+                                queries.data() + first * layout_.dim, count, scratch,
+                                distances.data() + first * plan.k, items.data() + first * plan.k,
+                                work ? counts : nullptr);
       scratch.routed = nullptr;
       if (!finite) throw std::invalid_argument("The queries must be finite.");
       for (int64_t i = 0; work && i < count; ++i) {
@@ -213,8 +214,8 @@ class VectorSearcher {
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
     return kernels_.search_block(layout_, plan, filter, names.data(), static_cast<Form>(form),
-                                 row.data(), 1, borrowed->prepare(plan), near.data(),
-                                 found.data(), nullptr);
+                                 row.data(), 1, borrowed->prepare(plan), near.data(), found.data(),
+                                 nullptr);
   }
 
   // Write the log-probabilities (n, R, B) of all buckets for prepared queries (n, d).
@@ -236,8 +237,7 @@ class VectorSearcher {
   // Write the log-probabilities of the repetitions from `first` to `last` of one query (d,) into
   // `out` (R, B). So several threads can route it.
   void route_part(const Array<const float, nb::ndim<1>>& query, const SearchPlan& plan,
-                  int64_t form, int64_t first, int64_t last,
-                  const Array<float, nb::ndim<2>>& out) {
+                  int64_t form, int64_t first, int64_t last, const Array<float, nb::ndim<2>>& out) {
     check_shape("query", query, {layout_.dim});
     check_shape("out", out, {layout_.repetitions, layout_.buckets});
     if (first < 0 || last > layout_.repetitions || first > last)
@@ -273,9 +273,9 @@ class VectorSearcher {
       std::fill_n(scratch.seconds, 4, 0.0);
       scratch.now = now;
       scratch.last = now();
-      const bool finite =
-          kernels_.search_block(layout_, plan, filter, nullptr, kPlain, query.data(), 1, scratch,
-                                distances.data(), items.data(), nullptr);
+      const bool finite = kernels_.search_block(layout_, plan, filter, nullptr, kPlain,
+                                                query.data(), 1, scratch, distances.data(),
+                                                items.data(), nullptr);
       scratch.now = nullptr;
       if (!finite) throw std::invalid_argument("The queries must be finite.");
       std::copy_n(scratch.seconds, 4, seconds);

@@ -30,8 +30,7 @@ RoundedCentroids::RoundedCentroids(VectorLayout& layout) {
       const float value = centroids.columns[j * buckets + b] / step_[static_cast<size_t>(b)];
       const float bounded = std::min(std::max(value, -127.0f), 127.0f);
       const int32_t rounded = std::isnan(value) ? 0 : static_cast<int32_t>(std::lrint(bounded));
-      const int64_t place =
-          ((b / kPanel * fours + j / 4) * kPanel + b % kPanel) * 4 + j % 4;
+      const int64_t place = ((b / kPanel * fours + j / 4) * kPanel + b % kPanel) * 4 + j % 4;
       bytes_[static_cast<size_t>(place)] = static_cast<int8_t>(rounded);
       zero_[static_cast<size_t>(b)] += kMiddle * rounded;
     }

@@ -6,8 +6,8 @@
 namespace irli {
 namespace {
 
-constexpr int64_t kMostNumbers = INT32_MAX;  // items and buckets have 32 bits
-constexpr int64_t kMostRows = 1 << 16;       // of 8-bit weights: their sums have 32 bits
+constexpr int64_t kMostNumbers = INT32_MAX;          // items and buckets have 32 bits
+constexpr int64_t kMostRows = 1 << 16;               // of 8-bit weights: their sums have 32 bits
 constexpr int64_t kMostPieces = UINT16_MAX / kMost;  // of codes: their sums have 16 bits
 
 void require(bool good, const char* what) {

@@ -19,9 +19,8 @@ void visit_entries(const LabelLayout& layout, Visit visit) {
 }  // namespace
 
 Homes::Homes(LabelLayout& layout) : starts_(static_cast<size_t>(layout.labels) + 1) {
-  visit_entries(layout, [&](int32_t label, const Home&) {
-    ++starts_[static_cast<size_t>(label) + 1];
-  });
+  visit_entries(layout,
+                [&](int32_t label, const Home&) { ++starts_[static_cast<size_t>(label) + 1]; });
   for (size_t label = 1; label < starts_.size(); ++label) starts_[label] += starts_[label - 1];
   homes_.resize(static_cast<size_t>(starts_.back()));
   std::vector<int64_t> next(starts_.begin(), starts_.end() - 1);

@@ -6,15 +6,16 @@
 
 namespace irli {
 
-constexpr int64_t kBlock = 8;    // queries routed together, so that a weight is read once for all
-constexpr int64_t kLanes = 32;   // items in a block of codes
-constexpr int64_t kPanel = 64;   // columns of 8-bit weights that are summed together
-constexpr int64_t kWords = 16;   // codewords of a piece: as many as 4 bits can number
-constexpr int64_t kMost = 127;   // the largest value in the table of a query
-constexpr int64_t kBin = 3;      // a bin of the histogram holds 2^kBin different sums of codes
+constexpr int64_t kBlock = 8;   // queries routed together, so that a weight is read once for all
+constexpr int64_t kLanes = 32;  // items in a block of codes
+constexpr int64_t kPanel = 64;  // columns of 8-bit weights that are summed together
+constexpr int64_t kWords = 16;  // codewords of a piece: as many as 4 bits can number
+constexpr int64_t kMost = 127;  // the largest value in the table of a query
+constexpr int64_t kBin = 3;     // a bin of the histogram holds 2^kBin different sums of codes
 constexpr int64_t kMostCandidates = 16384;  // that a scan of codes can choose
-constexpr int64_t kMostLargest = 256;  // scores of a row that a top-k can find
-constexpr int64_t kLevels = 24;  // a search at level j is as wide as one for 2^j times as many items
+constexpr int64_t kMostLargest = 256;       // scores of a row that a top-k can find
+constexpr int64_t kLevels =
+    24;  // a search at level j is as wide as one for 2^j times as many items
 
 // Queries that are compared with all items together, at most. Fewer than kTogether are compared one
 // by one.
@@ -35,30 +36,30 @@ enum Form : int64_t { kPlain = 0, kCosine = 1, kIp = 2 };
 enum Score : int64_t { kVotes = 0, kProbability = 1, kLogProbability = 2, kCodes = 3 };
 
 struct Projection {
-  const float* centre;   // (d)
-  const float* scale;    // (d)
-  const int8_t* bytes;   // (columns / 64, d / 4, 64, 4)
-  const float* step;     // (columns)
-  const int32_t* zero;   // (columns)
-  const float* bias;     // (columns)
-  int64_t columns;       // 0 without a projection
+  const float* centre;  // (d)
+  const float* scale;   // (d)
+  const int8_t* bytes;  // (columns / 64, d / 4, 64, 4)
+  const float* step;    // (columns)
+  const int32_t* zero;  // (columns)
+  const float* bias;    // (columns)
+  int64_t columns;      // 0 without a projection
 };
 
 struct Codes {
-  const float* rotation;    // (d, p)
-  const float* shift;       // (p)
-  const float* codewords;   // (M, s, 16)
-  const float* bias;        // (M, 16)
-  const uint8_t* blocks;    // (blocks, M / 2, 32)
-  const int64_t* offsets;   // (R, B + 1)
-  int64_t pieces, size;     // M, s; p = M s
+  const float* rotation;   // (d, p)
+  const float* shift;      // (p)
+  const float* codewords;  // (M, s, 16)
+  const float* bias;       // (M, 16)
+  const uint8_t* blocks;   // (blocks, M / 2, 32)
+  const int64_t* offsets;  // (R, B + 1)
+  int64_t pieces, size;    // M, s; p = M s
 };
 
 struct Int8Vectors {
-  const int8_t* bytes;    // (N, d)
-  const float* shift;     // (d)
-  const float* step;      // (d)
-  const float* lengths;   // (N) for l2
+  const int8_t* bytes;   // (N, d)
+  const float* shift;    // (d)
+  const float* step;     // (d)
+  const float* lengths;  // (N) for l2
   bool present;
 };
 
@@ -79,21 +80,21 @@ struct Centroids {
 
 struct VectorLayout {
   int64_t items, dim, repetitions, buckets;
-  int64_t width;    // G, features of a router
-  int64_t linear;   // the first features, which skip the ReLU
+  int64_t width;   // G, features of a router
+  int64_t linear;  // the first features, which skip the ReLU
   Projection projection;
-  const float* project;         // (R, d, G)
-  const float* shift;           // (R, G)
-  const float* weights;         // (R, G, B), or null
-  const int8_t* bytes;          // (R, B / 64, G / 4, 64, 4): the same in 8 bits, or null
-  const float* step;            // (R, B)
-  const int32_t* zero;          // (R, B)
-  const float* bias;            // (R, B)
-  const float* centre;          // (R, d)
-  const float* soften;          // (R, 3): see `soften_logits`
-  const int64_t* offsets;       // (R, B + 1)
-  const int32_t* entries;       // items, bucket by bucket
-  const float* vectors;         // (N, d)
+  const float* project;    // (R, d, G)
+  const float* shift;      // (R, G)
+  const float* weights;    // (R, G, B), or null
+  const int8_t* bytes;     // (R, B / 64, G / 4, 64, 4): the same in 8 bits, or null
+  const float* step;       // (R, B)
+  const int32_t* zero;     // (R, B)
+  const float* bias;       // (R, B)
+  const float* centre;     // (R, d)
+  const float* soften;     // (R, 3): see `soften_logits`
+  const int64_t* offsets;  // (R, B + 1)
+  const int32_t* entries;  // items, bucket by bucket
+  const float* vectors;    // (N, d)
   Codes codes;
   Int8Vectors int8;
   Centroids centroids;
@@ -102,10 +103,10 @@ struct VectorLayout {
 
 // The items that a search may return.
 struct Filter {
-  const uint8_t* mask;   // (N): whether each item is allowed; null if all allowed are compared
-  const int32_t* rows;   // (count): the allowed items, or null
-  int64_t count;         // of the rows
-  bool checked;          // whether all rows are known to be items; others are left out
+  const uint8_t* mask;  // (N): whether each item is allowed; null if all allowed are compared
+  const int32_t* rows;  // (count): the allowed items, or null
+  int64_t count;        // of the rows
+  bool checked;         // whether all rows are known to be items; others are left out
 };
 
 struct SearchPlan {
@@ -119,22 +120,22 @@ struct SearchPlan {
   // Under a filter, the search starts at the level `start`. From the level `exact_from` on, it costs
   // less to compare all allowed items.
   double start, exact_from;
-  bool exact;                  // compare all items, without routing
+  bool exact;  // compare all items, without routing
   // A query is strange to the routers if its probed buckets have less than the probability `unsure`
   // together, or if its nearest item is more than `far` times as far as those of its best bucket are
   // from each other. It goes on until it has read `wide` buckets in all, those with the nearest
   // centroids.
-  double unsure;               // 0: none
-  double far;                  // infinite: none
+  double unsure;  // 0: none
+  double far;     // infinite: none
   int64_t wide;
-  int64_t picked;              // candidates that codes choose for it, or 0 to choose them as for others
+  int64_t picked;  // candidates that codes choose for it, or 0 to choose them as for others
   // Inner products rank the items alike whatever the length of the query. So all queries are routed
   // at one length, which the routers know well.
-  double length;               // 0: as they are
+  double length;  // 0: as they are
   Score score;
   int64_t min_votes;
-  int64_t candidates;          // the most exact distances to compute, or 0 for no limit
-  bool by_score;               // rank by score, and equal ones by distance
+  int64_t candidates;  // the most exact distances to compute, or 0 for no limit
+  bool by_score;       // rank by score, and equal ones by distance
 };
 
 enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
@@ -143,8 +144,8 @@ enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
 // those of them that it allows.
 struct Counts {
   int64_t probed, found, read, chosen;
-  int64_t near;    // buckets read because their centroids are near
-  int64_t last;    // candidates of the last scan, if there were several
+  int64_t near;  // buckets read because their centroids are near
+  int64_t last;  // candidates of the last scan, if there were several
   int64_t passed, permitted;
   int64_t coded;   // entries that were read as codes
   int64_t picked;  // candidates that codes chose
@@ -157,46 +158,46 @@ struct Counts {
 // The memory in which one thread answers queries. Arrays over the items are not cleared between
 // queries: `stamp` holds the number of the last scan that found the item.
 struct Scratch {
-  float* scaled;            // (kBlock, d): the queries at the length of the plan
-  float* rows;              // (block, d): the queries
-  float* compared;          // (compared, d): queries that are compared with all items
-  float* columns;           // (compared / 16, d, 16): the same, column by column
-  float* firsts;            // (compared / 16, kFirsts, 16): how near the first items are to them
-  float* centred;           // (d)
-  uint8_t* query;           // (block, d rounded up to 16): queries as bytes
-  float* projected;         // (block, columns rounded up to 64)
-  float* hidden;            // (block, G rounded up to 16)
-  uint8_t* bytes;           // (block, G rounded up to 16)
-  int32_t* sums;            // (block, columns or B, rounded up to 64)
-  int32_t* alive;           // (B)
-  float* logits;            // (block, R, B): log-probabilities after routing
-  const float* routed;      // (1, R, B): those of a query that is already routed, or null
-  float* order;             // (max(B, N))
-  int32_t* probed;          // (R B + 1): r B + bucket
-  float* values;            // (R B): what each probed bucket adds to a score
-  uint64_t* bucket_keys;    // (R B)
-  uint8_t* marked;          // (R B): which buckets are read already, 0 between two uses
-  float* weakest;           // (R): the lowest log-probability that routers chose
-  uint8_t* stamp;           // (N)
-  int32_t* votes;           // (N)
-  float* scores;            // (N)
-  int32_t* touched;         // (N): the items found for this query
-  float* coordinates;       // (p rounded up to 16)
-  float* codeword_values;   // (M, 16)
-  uint8_t* table;           // (M / 2, 32)
-  int32_t* bins;            // the histogram of the sums of codes
-  float* near;              // (B): how near the items of each bucket are on average
-  float* left;              // (B): the same, of the buckets that are not probed yet
-  bool near_known;          // for this query
+  float* scaled;           // (kBlock, d): the queries at the length of the plan
+  float* rows;             // (block, d): the queries
+  float* compared;         // (compared, d): queries that are compared with all items
+  float* columns;          // (compared / 16, d, 16): the same, column by column
+  float* firsts;           // (compared / 16, kFirsts, 16): how near the first items are to them
+  float* centred;          // (d)
+  uint8_t* query;          // (block, d rounded up to 16): queries as bytes
+  float* projected;        // (block, columns rounded up to 64)
+  float* hidden;           // (block, G rounded up to 16)
+  uint8_t* bytes;          // (block, G rounded up to 16)
+  int32_t* sums;           // (block, columns or B, rounded up to 64)
+  int32_t* alive;          // (B)
+  float* logits;           // (block, R, B): log-probabilities after routing
+  const float* routed;     // (1, R, B): those of a query that is already routed, or null
+  float* order;            // (max(B, N))
+  int32_t* probed;         // (R B + 1): r B + bucket
+  float* values;           // (R B): what each probed bucket adds to a score
+  uint64_t* bucket_keys;   // (R B)
+  uint8_t* marked;         // (R B): which buckets are read already, 0 between two uses
+  float* weakest;          // (R): the lowest log-probability that routers chose
+  uint8_t* stamp;          // (N)
+  int32_t* votes;          // (N)
+  float* scores;           // (N)
+  int32_t* touched;        // (N): the items found for this query
+  float* coordinates;      // (p rounded up to 16)
+  float* codeword_values;  // (M, 16)
+  uint8_t* table;          // (M / 2, 32)
+  int32_t* bins;           // the histogram of the sums of codes
+  float* near;             // (B): how near the items of each bucket are on average
+  float* left;             // (B): the same, of the buckets that are not probed yet
+  bool near_known;         // for this query
   bool table_known;
-  uint64_t* keys;           // (room): the value and the item of each possible candidate
+  uint64_t* keys;  // (room): the value and the item of each possible candidate
   int64_t room;
   int64_t dim_bytes, width_floats, width_bytes, columns_floats, sum_columns;
-  uint8_t clock;            // the number of the scan, 1 to 255: bytes stay in the cache
+  uint8_t clock;  // the number of the scan, 1 to 255: bytes stay in the cache
   Counts counts;
-  double (*now)();          // a clock, or null
-  double last;              // when the last stage ended
-  double seconds[4];        // of each stage
+  double (*now)();    // a clock, or null
+  double last;        // when the last stage ended
+  double seconds[4];  // of each stage
 };
 
 // --- labels -------------------------------------------------------------------------------------
@@ -212,7 +213,7 @@ enum class LabelScore : int64_t {
 
 // Rows of a CSR.
 struct SparseRows {
-  const int64_t* indptr;   // (n + 1)
+  const int64_t* indptr;  // (n + 1)
   const int32_t* indices;
   const float* data;
 };
@@ -221,10 +222,10 @@ struct SparseRows {
 // labels, for the ranker's weights, or rows that are known, for finding near ones.
 struct PackedMatrix {
   int64_t features, outputs;
-  const int64_t* starts;   // (features + 1)
-  const uint16_t* gaps;    // the output of each number, less the output before it
-  const int8_t* weights;   // multiples of the output's scale
-  const float* scale;      // (outputs)
+  const int64_t* starts;  // (features + 1)
+  const uint16_t* gaps;   // the output of each number, less the output before it
+  const int8_t* weights;  // multiples of the output's scale
+  const float* scale;     // (outputs)
 };
 
 // A bucket that holds a label, and the place of the label in `entries`.
@@ -235,7 +236,7 @@ struct Home {
 
 struct LabelLayout {
   int64_t labels, dim, trunks, repetitions, buckets;
-  int64_t width;     // G, features of a router
+  int64_t width;               // G, features of a router
   const int8_t* project;       // (T, d, G)
   const float* project_scale;  // (T, d)
   const float* shift;          // (T, G)
@@ -260,14 +261,14 @@ struct LabelPlan {
   int64_t probes;      // buckets in each repetition
   int64_t candidates;  // labels that each source proposes
   LabelScore score;
-  double by_margin;  // the weight of the ranker's margin, or 0 to leave the ranker out
-  double by_score;   // the weight of the routers' score
-  double threshold;  // added to the calibrated score
+  double by_margin;       // the weight of the ranker's margin, or 0 to leave the ranker out
+  double by_score;        // the weight of the routers' score
+  double threshold;       // added to the calibrated score
   int64_t min_votes = 1;  // probed buckets that must hold a label
   int64_t near = 0;       // known rows that vote for their labels, or 0 for none
   double by_votes = 0;    // the weight of their votes
   bool own = false;       // whether the ranker proposes labels of its own
-  int64_t complete = 0;   // so many of the first labels are scored by routers, whoever proposes them
+  int64_t complete = 0;  // so many of the first labels are scored by routers, whoever proposes them
 };
 
 // Candidates of rows, and what each source knows of them: (n, width).
@@ -279,28 +280,28 @@ struct Candidates {
 
 // The memory in which one thread labels rows.
 struct LabelScratch {
-  float* features;    // (block, G rounded up to 16)
-  uint8_t* bytes;     // (block, G rounded up to 16): features as bytes
-  int32_t* sums;      // (block, B rounded up to 64)
-  float* logits;      // (block, R, B rounded up to 16)
+  float* features;      // (block, G rounded up to 16)
+  uint8_t* bytes;       // (block, G rounded up to 16): features as bytes
+  int32_t* sums;        // (block, B rounded up to 64)
+  float* logits;        // (block, R, B rounded up to 16)
   const float* routed;  // (1, R, B): logits that other threads have written for one row, or null
-  int32_t* places;    // (max(B, L, known rows))
-  float* order;       // (max(L, known rows)): what outputs are selected by
-  float* scores;      // (L): by label, -0 if the label was not found
-  int32_t* votes;     // (L): by label, 0 between two rows
-  int32_t* touched;   // (L + 1): the labels found for this row
-  float* values;      // (L + 1): their scores, in the order of `touched`
-  float* margins;     // (L): by label, -0 if no feature of the row has a weight for it
-  int32_t* reached;   // (L + 1): the labels with a margin
-  float* products;    // (known rows): with the row, -0 between two rows
-  int32_t* others;    // (known rows + 1): those that share a feature with the row
-  float* near_votes;  // (L): by label, 0 between two rows
-  int32_t* voted;     // (L): the labels that near rows vote for
-  uint8_t* proposed;  // (L): whether a label is a candidate of this row, 0 between two rows
-  uint64_t* keys;     // (max(L, known rows))
-  float* totals;      // (R): log of the sum of exp(logit), where the score needs it
-  float* weakest;     // (R): the smallest logit that was probed
-  float base;         // what all labels of this row have in common
+  int32_t* places;      // (max(B, L, known rows))
+  float* order;         // (max(L, known rows)): what outputs are selected by
+  float* scores;        // (L): by label, -0 if the label was not found
+  int32_t* votes;       // (L): by label, 0 between two rows
+  int32_t* touched;     // (L + 1): the labels found for this row
+  float* values;        // (L + 1): their scores, in the order of `touched`
+  float* margins;       // (L): by label, -0 if no feature of the row has a weight for it
+  int32_t* reached;     // (L + 1): the labels with a margin
+  float* products;      // (known rows): with the row, -0 between two rows
+  int32_t* others;      // (known rows + 1): those that share a feature with the row
+  float* near_votes;    // (L): by label, 0 between two rows
+  int32_t* voted;       // (L): the labels that near rows vote for
+  uint8_t* proposed;    // (L): whether a label is a candidate of this row, 0 between two rows
+  uint64_t* keys;       // (max(L, known rows))
+  float* totals;        // (R): log of the sum of exp(logit), where the score needs it
+  float* weakest;       // (R): the smallest logit that was probed
+  float base;           // what all labels of this row have in common
   int64_t reached_count, voted_count;  // for this row
   int64_t width_floats, sum_columns, bucket_floats;
 };

@@ -35,10 +35,10 @@ struct Others {
 
 // Items, and what is known of them.
 struct Items {
-  const int64_t* rows;     // (n): the items to rank
-  const int32_t* held;     // (N): the bucket that already holds the item, or -1
-  const float* weights;    // (N): of the item itself as a query
-  int64_t count, all;      // n, N
+  const int64_t* rows;   // (n): the items to rank
+  const int32_t* held;   // (N): the bucket that already holds the item, or -1
+  const float* weights;  // (N): of the item itself as a query
+  int64_t count, all;    // n, N
 };
 
 // Write the best buckets of each item (n, wanted), best first, padded with -1, and how far the best
@@ -57,15 +57,15 @@ struct Choices {
 };
 
 // Put each item, in this order, into the least loaded of its best buckets (section 3.2).
-bool place_least_loaded(const int64_t* order, int64_t count, const Choices& choices,
-                        int64_t* loads, int64_t buckets, int32_t* chosen);
+bool place_least_loaded(const int64_t* order, int64_t count, const Choices& choices, int64_t* loads,
+                        int64_t buckets, int32_t* chosen);
 
 // Put each item, in this order, into its best bucket that has room and is not taken[item]. The best
 // buckets of item order[n] are in row rows[n] of the choices. If none has room, chosen[item] is
 // left as it is.
-bool place_bounded(const int64_t* order, const int64_t* rows, int64_t count,
-                   const Choices& choices, int64_t limit, int64_t* loads, int64_t buckets,
-                   const int32_t* taken, int32_t* chosen, int64_t items);
+bool place_bounded(const int64_t* order, const int64_t* rows, int64_t count, const Choices& choices,
+                   int64_t limit, int64_t* loads, int64_t buckets, const int32_t* taken,
+                   int32_t* chosen, int64_t items);
 
 // --- pq.cpp -------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@
 namespace irli {
 namespace {
 
-constexpr int kIterations = 12;   // passes over the rows of a label, at most
-constexpr double kTolerance = 0.1;  // training stops when the largest violation is below this
+constexpr int kIterations = 12;      // passes over the rows of a label, at most
+constexpr double kTolerance = 0.1;   // training stops when the largest violation is below this
 constexpr int64_t kMostGap = 65535;  // the largest gap between two labels that fits into two bytes
 constexpr float kHighest = 127;      // weights are rounded to [-127, 127]
 
@@ -106,8 +106,7 @@ class Trainer {
         const float step = (updated - alpha_[m]) * sign;
         alpha_[m] = updated;
         offset += step;
-        for (int64_t e = starts[m]; e < starts[m + 1]; ++e)
-          weight_[columns[e]] += step * values[e];
+        for (int64_t e = starts[m]; e < starts[m + 1]; ++e) weight_[columns[e]] += step * values[e];
       }
       if (static_cast<double>(worst) < kTolerance) break;
       limit = worst;
@@ -215,8 +214,8 @@ void find_best_outputs(const SparseRows& rows, int64_t first, int64_t last,
     int64_t others = 0;
     for (int64_t t = 0; t < count; ++t) {
       const int32_t output = reached[t];
-      const float value =
-          sums[output] * matrix.scale[output] + (constant ? constant[output] : 0.0f);
+      const float value = sums[output] * matrix.scale[output] +
+                          (constant ? constant[output] : 0.0f);
       keys[others] = make_key(value, static_cast<uint32_t>(output));
       others += !itself || itself[i] != output;
       sums[output] = -0.0f;

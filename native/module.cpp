@@ -8,8 +8,9 @@
 NB_MODULE(_native, m) {
   using namespace irli;
   m.doc() = "The compiled kernels of irli.";
-  m.def("simd", [] { return std::string(kernels().name); },
-        "Return the name of the vector instructions in use.");
+  m.def(
+      "simd", [] { return std::string(kernels().name); },
+      "Return the name of the vector instructions in use.");
   m.def("available_simd", &available_simd,
         "Return the names of the vector instructions that can be used here, slowest first.");
   m.def("use_simd", &use_simd, nb::arg("name"),

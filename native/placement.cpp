@@ -4,8 +4,8 @@
 
 namespace irli {
 
-bool place_least_loaded(const int64_t* order, int64_t count, const Choices& choices,
-                        int64_t* loads, int64_t buckets, int32_t* chosen) {
+bool place_least_loaded(const int64_t* order, int64_t count, const Choices& choices, int64_t* loads,
+                        int64_t buckets, int32_t* chosen) {
   for (int64_t n = 0; n < count; ++n) {
     const int64_t item = order[n];
     if (item < 0 || item >= choices.rows) return false;
@@ -25,9 +25,9 @@ bool place_least_loaded(const int64_t* order, int64_t count, const Choices& choi
   return true;
 }
 
-bool place_bounded(const int64_t* order, const int64_t* rows, int64_t count,
-                   const Choices& choices, int64_t limit, int64_t* loads, int64_t buckets,
-                   const int32_t* taken, int32_t* chosen, int64_t items) {
+bool place_bounded(const int64_t* order, const int64_t* rows, int64_t count, const Choices& choices,
+                   int64_t limit, int64_t* loads, int64_t buckets, const int32_t* taken,
+                   int32_t* chosen, int64_t items) {
   for (int64_t n = 0; n < count; ++n) {
     const int64_t item = order[n], row = rows[n];
     if (item < 0 || item >= items || row < 0 || row >= choices.rows) return false;

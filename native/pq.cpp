@@ -47,8 +47,7 @@ struct Columns {
     for (int64_t low = 0; low < count; low += kGroup) {
       const int64_t high = smaller_of(low + kGroup, count);
       for (int64_t c = first; c < last; ++c)
-        for (int64_t i = low; i < high; ++i)
-          values[(c - first) * count + i] = rows[i * width + c];
+        for (int64_t i = low; i < high; ++i) values[(c - first) * count + i] = rows[i * width + c];
     }
   }
 };

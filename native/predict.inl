@@ -31,8 +31,8 @@ inline void project_columns(const LabelLayout& layout, int64_t t, const SparseRo
     const int64_t feature = rows.indices[e];
     const Floats value = fill(rows.data[e] * scale[feature]);
     for (int part = 0; part < Parts; ++part)
-      total[part] = add(total[part],
-                        multiply(value, widen(project + feature * width + low + 16 * part)));
+      total[part] =
+          add(total[part], multiply(value, widen(project + feature * width + low + 16 * part)));
   }
   for (int part = 0; part < Parts; ++part)
     store(out + low + 16 * part, larger(total[part], fill(0)));
@@ -85,8 +85,8 @@ inline void route_some(const LabelLayout& layout, const SparseRows& rows, int64_
     for (int64_t i = 0; (r == from || !shared) && i < count; ++i) {
       float* features = scratch.features + i * scratch.width_floats;
       compute_features(layout, shared ? 0 : r, rows, first + i, features);
-      steps[i] = round_to_bytes(features, layout.width, 0, 127,
-                                scratch.bytes + i * scratch.width_floats);
+      steps[i] =
+          round_to_bytes(features, layout.width, 0, 127, scratch.bytes + i * scratch.width_floats);
     }
     multiply_bytes(scratch.bytes, count, scratch.width_floats,
                    layout.out + r * panels * fours * 4 * kPanel, panels, fours, scratch.sums,
@@ -322,8 +322,7 @@ inline float compute_margin(const LabelLayout& layout, int32_t label, const Labe
 inline void compute_row_margins(const LabelLayout& layout, const SparseRows& rows, int64_t row,
                                 LabelScratch& scratch) {
   fetch_features(layout.ranker, rows, row);
-  scratch.reached_count =
-      add_products(rows, row, layout.ranker, scratch.margins, scratch.reached);
+  scratch.reached_count = add_products(rows, row, layout.ranker, scratch.margins, scratch.reached);
 }
 
 // Let the nearest known rows vote for their labels, with the squares of their cosines.
@@ -469,8 +468,8 @@ inline void write_best(int64_t found, int64_t k, LabelScratch& scratch, float* s
       const int32_t label = t < found ? scratch.touched[t] : -1;
       out.labels[at] = label;
       out.scores[at] = label < 0 ? 0 : scratch.values[t];
-      out.margins[at] =
-          label < 0 || plan.by_margin <= 0 ? 0 : compute_margin(layout, label, scratch);
+      out.margins[at] = label < 0 || plan.by_margin <= 0 ? 0
+                                                         : compute_margin(layout, label, scratch);
       out.votes[at] = label < 0 ? 0 : scratch.near_votes[label];
     }
     forget(plan, all, scratch);

@@ -16,9 +16,7 @@ int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 
 }  // namespace
 
-void FreeAligned::operator()(void* memory) const {
-  std::free(static_cast<void**>(memory)[-1]);
-}
+void FreeAligned::operator()(void* memory) const { std::free(static_cast<void**>(memory)[-1]); }
 
 Memory allocate(size_t bytes, bool zeroed) {
   // calloc gives zeros without touching them: pages of large arrays that are never used stay free.

@@ -67,7 +67,8 @@ inline void score_bytes(const VectorLayout& layout, int64_t r, const float* feat
 // sure. The largest logit tells that distance, up to the distance from the centre of all items.
 // Beyond the farthest training queries nothing changes any more: even buckets for all would make a
 // search probe them all.
-inline void soften_logits(const VectorLayout& layout, int64_t r, const float* query, float* logits) {
+inline void soften_logits(const VectorLayout& layout, int64_t r, const float* query,
+                          float* logits) {
   const float *soften = layout.soften + 3 * r, *centre = layout.centre + r * layout.dim;
   const float top = find_largest(logits, layout.buckets);
   const float far = soften[0] * squared_distance(query, centre, layout.dim) - soften[1] * top;
@@ -138,7 +139,8 @@ inline void route(const VectorLayout& layout, const float* queries, int64_t coun
                                  const float* query, Form form, int64_t first, int64_t last,
                                  Scratch& scratch) {
   if (!copy_row(query, layout.dim, form == kCosine, scratch.rows)) return false;
-  route_some(layout, scale_queries(layout, plan, scratch.rows, 1, scratch), 1, first, last, scratch);
+  route_some(layout, scale_queries(layout, plan, scratch.rows, 1, scratch), 1, first, last,
+             scratch);
   return true;
 }
 
@@ -173,8 +175,8 @@ inline int64_t list_probed(const float* logits, const VectorLayout& layout, cons
                            double level, Scratch& scratch) {
   const int64_t buckets = layout.buckets;
   const double most = static_cast<double>(plan.probes) * exp2(level);
-  const int64_t wanted = plan.probes > 0 && most < static_cast<double>(buckets)
-                             ? static_cast<int64_t>(most) : buckets;
+  const int64_t wanted =
+      plan.probes > 0 && most < static_cast<double>(buckets) ? static_cast<int64_t>(most) : buckets;
   const float cut = static_cast<float>(threshold_at(plan, level));
   int64_t count = buckets;
   if (cut > -INFINITY) count = find_at_least(logits, buckets, cut, scratch.alive);
@@ -377,9 +379,9 @@ inline void fill_table(const VectorLayout& layout, const float* query, int64_t r
   }
   float widest = 0;
   for (int64_t m = 0; m < codes.pieces; ++m)
-    widest = larger_of(widest, piece_values(at + m * codes.size, codes.codewords + m * codes.size * 16,
-                                            codes.size, codes.bias + 16 * m,
-                                            scratch.codeword_values + 16 * m));
+    widest = larger_of(widest, piece_values(at + m * codes.size,
+                                            codes.codewords + m * codes.size * 16, codes.size,
+                                            codes.bias + 16 * m, scratch.codeword_values + 16 * m));
   float scale = static_cast<float>(kMost) / widest;
   if (!(scale < INFINITY)) scale = 0;  // all values are equal
   for (int64_t m = 0; m < codes.pieces; ++m) {
@@ -449,7 +451,8 @@ inline int64_t scan(const VectorLayout& layout, int64_t wanted, const Filter* fi
         }
         if (scratch.stamp[item] == now || (allowed && !allowed[item])) continue;
         scratch.stamp[item] = now;
-        scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 | static_cast<uint32_t>(item);
+        scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 |
+                                static_cast<uint32_t>(item);
         scratch.bins[sums[lane] >> kBin] += 1;
         ++above;
       }
@@ -491,8 +494,7 @@ inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan, con
                      static_cast<double>(layout.repetitions);
   if (layout.centroids.present) {
     int64_t more = static_cast<int64_t>(value_at(plan, plan.centroids, level) + 0.5) - counts.near;
-    if (counts.strange)
-      more = larger_of(more, plan.wide - (filter ? counts.near : counts.probed));
+    if (counts.strange) more = larger_of(more, plan.wide - (filter ? counts.near : counts.probed));
     if (more > 0) probe_near(layout, query, more, scratch);
   }
   if (is_by_codes(plan, counts.strange)) sort_buckets(logits, read, likely, scratch);
@@ -548,14 +550,16 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
 
 // --- when to stop -------------------------------------------------------------------------------
 
-constexpr double kSpare = 0.25;  // levels in reserve under a filter, since the near items are a sample
+constexpr double kSpare =
+    0.25;  // levels in reserve under a filter, since the near items are a sample
 
 // The level that a search needs, as far as it can tell: the one that it has reached, or a higher one.
 //
 // A filter takes away some of the near items. Then the share of the items that it allows among those
 // seen near the query tells how many more are needed. If fewer than k items were found, it is the
 // next level. So there are never fewer than k results if there are k allowed items.
-inline double find_needed_level(const SearchPlan& plan, const Filter* filter, const Counts& counts) {
+inline double find_needed_level(const SearchPlan& plan, const Filter* filter,
+                                const Counts& counts) {
   constexpr double kEnough = 0.25;  // a level that is this much too low is not worth another scan
   constexpr double kShift = 0.4;    // more for each level beyond `start`: the allowed items are the
                                     // farther ones, which are harder to find
@@ -587,7 +591,8 @@ inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const
     if (bucket < layout.buckets && (best < 0 || logits[bucket] > logits[best])) best = bucket;
   }
   if (best < 0) return false;
-  const double length = layout.metric == kL2 ? 1 : sqrt(static_cast<double>(dot(query, query, layout.dim)));
+  const double length =
+      layout.metric == kL2 ? 1 : sqrt(static_cast<double>(dot(query, query, layout.dim)));
   const double reach = static_cast<double>(layout.centroids.reach[best]);
   return static_cast<double>(nearest) >
          length * (static_cast<double>(layout.centroids.base[best]) + plan.far * reach);
@@ -854,9 +859,10 @@ inline void compare_range(const VectorLayout& layout, const Filter* filter, int6
           vectors[t] = layout.vectors + tile[t] * dim;
         }
         Floats near[kSets][kTile];
-        const auto compare = layout.metric == kL2
-                                 ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
-                                 : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
+        const auto compare =
+            layout.metric == kL2
+                ? (sets == 1 ? compare_tile<true, 1> : compare_tile<true, kSets>)
+                : (sets == 1 ? compare_tile<false, 1> : compare_tile<false, kSets>);
         compare(scratch.columns + set * kRows * dim, dim, vectors, near);
         for (int64_t s = 0; s < sets; ++s)
           use(set + s, first, near[s], tile, smaller_of(kTile, end - first));
@@ -924,7 +930,8 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
       kept = k;
     }
     // The same distances as those of a single query.
-    for (int64_t t = 0; t < kept; ++t) scratch.touched[t] = static_cast<int32_t>(key_number(keys[t]));
+    for (int64_t t = 0; t < kept; ++t)
+      scratch.touched[t] = static_cast<int32_t>(key_number(keys[t]));
     compare_items(layout, scratch.compared + i * dim, scratch.touched, kept, scratch.order);
     for (int64_t t = 0; t < kept; ++t)
       keys[t] = make_key(scratch.order[t], static_cast<uint32_t>(scratch.touched[t]));
@@ -1014,9 +1021,8 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Fil
                                    const Filter* filter, const int64_t* ids, Form form,
                                    const float* queries, int64_t count, Scratch& scratch,
                                    float* distances, int64_t* items, Counts* counts) {
-  const bool together =
-      plan.exact && count >= kTogether && count <= count_compared(plan.k) &&
-      !(filter && !filter->rows);
+  const bool together = plan.exact && count >= kTogether && count <= count_compared(plan.k) &&
+                        !(filter && !filter->rows);
   float* rows = together ? scratch.compared : scratch.rows;
   for (int64_t i = 0; i < count; ++i)
     if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine, rows + i * layout.dim))

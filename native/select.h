@@ -12,9 +12,13 @@ namespace irli {
 namespace {
 
 template <class T>
-inline T smaller_of(T a, T b) { return b < a ? b : a; }
+inline T smaller_of(T a, T b) {
+  return b < a ? b : a;
+}
 template <class T>
-inline T larger_of(T a, T b) { return a < b ? b : a; }
+inline T larger_of(T a, T b) {
+  return a < b ? b : a;
+}
 template <class T>
 inline void swap(T& a, T& b) {
   const T c = a;

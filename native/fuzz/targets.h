@@ -20,8 +20,8 @@ struct Target {
   void (*run)(const uint8_t* bytes, size_t size);
 };
 constexpr Target kTargets[] = {
-    {"bytes", fuzz_bytes}, {"labels", fuzz_labels},   {"learning", fuzz_learning},
-    {"parse", fuzz_parse}, {"predict", fuzz_predict}, {"search", fuzz_search},
+    {"bytes", fuzz_bytes},   {"labels", fuzz_labels},   {"learning", fuzz_learning},
+    {"parse", fuzz_parse},   {"predict", fuzz_predict}, {"search", fuzz_search},
     {"select", fuzz_select},
 };
 

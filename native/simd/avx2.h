@@ -23,8 +23,8 @@ inline void store(float* to, const Floats& a) {
 }
 
 inline Floats load_some(const float* from, int64_t count) {
-  static constexpr int32_t kMask[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                        -1, -1, -1, -1, -1};  // then zeros
+  static constexpr int32_t kMask[32] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                                        -1, -1, -1, -1, -1, -1, -1, -1};  // then zeros
   const __m256i* mask = reinterpret_cast<const __m256i*>(kMask + 16 - count);
   return {_mm256_maskload_ps(from, _mm256_loadu_si256(mask)),
           _mm256_maskload_ps(from + 8, _mm256_loadu_si256(mask + 1))};
@@ -53,12 +53,12 @@ inline Floats widen_some(const int8_t* from, int64_t count) {
       memcpy(&last, at + left - 4, 4);
       value = first | uint64_t{last} << 8 * (left - 4);
     } else {
-      for (int64_t i = 0; i < left; ++i)
-        value |= uint64_t{static_cast<uint8_t>(at[i])} << 8 * i;
+      for (int64_t i = 0; i < left; ++i) value |= uint64_t{static_cast<uint8_t>(at[i])} << 8 * i;
     }
     words[word] = value;
   }
-  return widen_bytes(_mm_set_epi64x(static_cast<int64_t>(words[1]), static_cast<int64_t>(words[0])));
+  return widen_bytes(
+      _mm_set_epi64x(static_cast<int64_t>(words[1]), static_cast<int64_t>(words[0])));
 }
 
 inline Floats widen(const int32_t* from) {
@@ -142,11 +142,11 @@ inline __m256 sum_eight(const Floats* rows) {
 inline Floats sum_each(const Floats* rows) { return {sum_eight(rows), sum_eight(rows + 8)}; }
 
 inline void store_bytes(uint8_t* to, const Floats& a) {
-  const __m256i words = _mm256_packus_epi32(_mm256_cvttps_epi32(a.low),
-                                            _mm256_cvttps_epi32(a.high));
+  const __m256i words =
+      _mm256_packus_epi32(_mm256_cvttps_epi32(a.low), _mm256_cvttps_epi32(a.high));
   const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
-  const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered),
-                                         _mm256_extracti128_si256(ordered, 1));
+  const __m128i bytes =
+      _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
 }
 

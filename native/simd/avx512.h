@@ -34,9 +34,7 @@ inline Floats widen_some(const int8_t* from, int64_t count) {
   const __m128i bytes = _mm_maskz_loadu_epi8(first_lanes(count), from);
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
-inline Floats widen(const int32_t* from) {
-  return {_mm512_cvtepi32_ps(_mm512_loadu_si512(from))};
-}
+inline Floats widen(const int32_t* from) { return {_mm512_cvtepi32_ps(_mm512_loadu_si512(from))}; }
 
 inline Floats add(const Floats& a, const Floats& b) { return {_mm512_add_ps(a.all, b.all)}; }
 inline Floats subtract(const Floats& a, const Floats& b) { return {_mm512_sub_ps(a.all, b.all)}; }
@@ -131,8 +129,8 @@ inline void sum_bytes(const uint8_t* row, int64_t fours, const int8_t* weights, 
     memcpy(&bytes, row + 4 * four, 4);
     const __m512i factor = _mm512_set1_epi32(bytes);
     for (int part = 0; part < 4; ++part)
-      total[part] = _mm512_dpbusd_epi32(
-          total[part], factor, _mm512_loadu_si512(weights + 256 * four + 64 * part));
+      total[part] = _mm512_dpbusd_epi32(total[part], factor,
+                                        _mm512_loadu_si512(weights + 256 * four + 64 * part));
   }
   for (int part = 0; part < 4; ++part) _mm512_storeu_si512(sums + 16 * part, total[part]);
 }

@@ -40,7 +40,8 @@ inline Floats load_some(const float* from, int64_t count) {
 inline Floats widen(const int8_t* from) {
   const int8x16_t bytes = vld1q_s8(from);
   const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
-  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
            vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
@@ -103,8 +104,7 @@ inline int64_t count_reaching(const float* values, int64_t times, float cut) {
   uint32x4_t below[2] = {vdupq_n_u32(0), vdupq_n_u32(0)};  // each comparison subtracts -1
   for (int64_t j = 0; j < times; ++j) {
     const Floats a = load(values + 16 * j);
-    for (int p = 0; p < 4; ++p)
-      below[p % 2] = vsubq_u32(below[p % 2], vcltq_f32(a.part[p], bound));
+    for (int p = 0; p < 4; ++p) below[p % 2] = vsubq_u32(below[p % 2], vcltq_f32(a.part[p], bound));
   }
   return 16 * times - vaddlvq_u32(vaddq_u32(below[0], below[1]));
 }
@@ -114,8 +114,8 @@ inline float largest(const Floats& a) {
 }
 
 inline float sum(const Floats& a) {
-  const float32x4_t four = vaddq_f32(vaddq_f32(a.part[0], a.part[2]),
-                                     vaddq_f32(a.part[1], a.part[3]));
+  const float32x4_t four =
+      vaddq_f32(vaddq_f32(a.part[0], a.part[2]), vaddq_f32(a.part[1], a.part[3]));
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
@@ -166,7 +166,8 @@ inline uint32_t sum_block(const uint8_t* codes, const uint8_t* table, int64_t ro
   uint32_t bits = 0;
   for (int p = 0; p < 4; ++p) {
     vst1q_u16(sums + 8 * p, all[p]);
-    bits |= static_cast<uint32_t>(vaddvq_u16(vandq_u16(place, vcgeq_u16(all[p], bound)))) << (8 * p);
+    bits |= static_cast<uint32_t>(vaddvq_u16(vandq_u16(place, vcgeq_u16(all[p], bound))))
+            << (8 * p);
   }
   return bits;
 }

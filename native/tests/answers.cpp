@@ -191,7 +191,8 @@ void check_search(Source& source, const Planted& planted, const SearchPlan& plan
   const Filter* filter = source.coin() ? &sieve.filter : nullptr;
   Exact<int64_t> ids(layout.items);
   for (int64_t item = 0; item < layout.items; ++item) ids[item] = -2 - item;
-  const Form form = layout.metric == kL2 ? kPlain : static_cast<Form>(source.one_of({kCosine, kIp}));
+  const Form form = layout.metric == kL2 ? kPlain
+                                         : static_cast<Form>(source.one_of({kCosine, kIp}));
   const Question question{planted, plan, filter, source.coin() ? ids.data() : nullptr, form};
   const bool wild = source.mood == kWild;
   source.mood = wild ? kSmooth : source.mood;
@@ -204,8 +205,8 @@ void check_search(Source& source, const Planted& planted, const SearchPlan& plan
   for (const float value : queries) finite = finite && std::isfinite(value);
 
   SearchScratch fused_scratch(layout);
-  const Answer expected = search(*all_kernels().back(), question, queries, count,
-                                 fused_scratch.prepare(plan));
+  const Answer expected =
+      search(*all_kernels().back(), question, queries, count, fused_scratch.prepare(plan));
   CHECK(expected.finite == finite);
   for (const Kernels* kernels : all_kernels()) {
     const std::string before = about;
@@ -424,8 +425,8 @@ void check_stages(Source& source, const Planted& planted, const SearchPlan& plan
     Exact<float> whole_distances(plan.k);
     Exact<int64_t> whole_items(plan.k);
     kernels->search_block(layout, plan, filter, nullptr, kPlain, query.data(), 1,
-                          whole_memory.prepare(plan), whole_distances.data(),
-                          whole_items.data(), nullptr);
+                          whole_memory.prepare(plan), whole_distances.data(), whole_items.data(),
+                          nullptr);
     CHECK(same(distances.data(), whole_distances.data(), plan.k));
     CHECK(std::equal(items.begin(), items.end(), whole_items.begin()));
     about = before;

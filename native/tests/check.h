@@ -14,15 +14,13 @@ inline std::string about;
 // Report a failed check. Tests go on, fuzz targets stop.
 void fail(const char* file, int line, const char* what);
 
-#define CHECK(condition) \
-  do {                   \
+#define CHECK(condition)                                          \
+  do {                                                            \
     if (!(condition)) irli::fail(__FILE__, __LINE__, #condition); \
   } while (false)
 
 // Whether two floats are the same: the same bits, or both NaN.
-inline bool same(float a, float b) {
-  return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0;
-}
+inline bool same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0; }
 inline bool same(const float* a, const float* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     if (!same(a[i], b[i])) return false;

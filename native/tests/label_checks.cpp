@@ -134,10 +134,9 @@ void check_parse(const uint8_t* bytes, size_t size) {
   Exact<uint8_t> text(static_cast<int64_t>(size > 4 ? size - 4 : 0) + 1);
   if (size > 4) std::copy(bytes + 4, bytes + size, text.begin());
   text[text.size() - 1] = '\n';
-  const ParsedText parsed =
-      parse_text(text.data(), text.size(), labelled, n, n_columns, n_labels);
-  const SimplyParsed expected = parse_simply(std::string(text.begin(), text.end()), labelled, n,
-                                             n_columns, n_labels);
+  const ParsedText parsed = parse_text(text.data(), text.size(), labelled, n, n_columns, n_labels);
+  const SimplyParsed expected =
+      parse_simply(std::string(text.begin(), text.end()), labelled, n, n_columns, n_labels);
   CHECK((parsed.fault == kGood) == expected.good);
   CHECK(parsed.at >= 0 && parsed.at < text.size());
   if (parsed.fault != kGood || !expected.good) return;
@@ -246,7 +245,8 @@ void check_packing(Source& source) {
           }
       // Half a step of rounding, of 127, of the largest weight.
       const double most = 127 * static_cast<double>(packed.scale[static_cast<size_t>(found[c])]);
-      CHECK(std::fabs(static_cast<double>(margins[c]) - margin) <= size * (most / 250 + 1e-5) + 1e-6);
+      CHECK(std::fabs(static_cast<double>(margins[c]) - margin) <=
+            size * (most / 250 + 1e-5) + 1e-6);
     }
   }
 }

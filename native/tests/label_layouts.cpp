@@ -130,12 +130,12 @@ void check_candidates(const LabelLayout& layout, const LabelPlan& plan, List lis
 }  // namespace
 
 PackedMatrix PlantedMatrix::get() const {
-  return {starts.size() - 1, scale.size(), starts.data(), gaps.data(), weights.data(),
-          scale.data()};
+  return {starts.size() - 1, scale.size(),   starts.data(),
+          gaps.data(),       weights.data(), scale.data()};
 }
 
 LabelShape draw_label_shape(Source& source) {
-  const std::initializer_list<int64_t> sizes = {1,  2,  3,  15, 16, 17, 31, 32,
+  const std::initializer_list<int64_t> sizes = {1,  2,  3,  15, 16, 17,  31, 32,
                                                 33, 63, 64, 65, 80, 100, 129};
   LabelShape shape{};
   const bool small = source.is_fuzzer();
@@ -268,7 +268,8 @@ void check_predict(Source& source, const PlantedLabels& planted) {
   const LabelPlan plan = draw_plan(source, planted.shape);
   const int64_t count = source.between(1, kBlock), first = source.between(0, 2);
   const PlantedRows routed = make_rows(source, first + count, layout.dim);
-  const PlantedRows ranked = make_rows(source, first + count, layout.ranker.features ? layout.ranker.features : 1);
+  const PlantedRows ranked =
+      make_rows(source, first + count, layout.ranker.features ? layout.ranker.features : 1);
   const bool wild = source.mood == kWild;
   const int64_t cut = source.between(0, layout.repetitions);
   const auto predict = [&](const Kernels& kernels, LabelScratch& scratch, Exact<float>& scores,
@@ -285,8 +286,7 @@ void check_predict(Source& source, const PlantedLabels& planted) {
     about += std::string(", ") + kernels->name;
     PredictScratch scratch(layout);
     // Often: the scratch memory is not new, and the numbers of its stamps run out.
-    for (int64_t time = 0; time < (count == kBlock && !source.is_fuzzer() ? 40 : 2);
-         ++time) {
+    for (int64_t time = 0; time < (count == kBlock && !source.is_fuzzer() ? 40 : 2); ++time) {
       Exact<float> scores(count * plan.k);
       Exact<int64_t> labels(count * plan.k);
       predict(*kernels, scratch.get(), scores, labels);
@@ -300,10 +300,13 @@ void check_predict(Source& source, const PlantedLabels& planted) {
       for (int64_t i = 0; i < count; ++i)
         check_row(layout, plan, wild, scores.data() + i * plan.k, labels.data() + i * plan.k);
       if (!wild)
-        check_candidates(layout, plan, [&](const Candidates& out) {
-          kernels->list_candidates(layout, plan, routed.rows, ranked.rows, first, count,
-                                   scratch.get(), out);
-        }, count, scores, labels);
+        check_candidates(
+            layout, plan,
+            [&](const Candidates& out) {
+              kernels->list_candidates(layout, plan, routed.rows, ranked.rows, first, count,
+                                       scratch.get(), out);
+            },
+            count, scores, labels);
     }
     about = before;
   }

@@ -224,7 +224,7 @@ Exact<float> draw_floats(Source& source, int64_t count) {
 }
 
 Shape draw_shape(Source& source) {
-  const std::initializer_list<int64_t> sizes = {1,  2,  3,  4,  5,  15, 16, 17, 31, 32,
+  const std::initializer_list<int64_t> sizes = {1,  2,  3,  4,  5,  15, 16, 17, 31,  32,
                                                 33, 47, 48, 49, 63, 64, 65, 80, 100, 129};
   Shape shape{};
   if (source.is_fuzzer()) {

@@ -76,8 +76,8 @@ Planted make_layout(Source& source, const Shape& shape);
 template <class T>
 void damage_one(Source& source, Exact<T>& array) {
   if (array.size() == 0) return;
-  const int64_t values[] = {-1,        0,         1,         array.size(), array[0], 1 << 20,
-                            INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
+  const int64_t values[] = {-1,      0,         1,         array.size(), array[0],
+                            1 << 20, INT32_MAX, INT32_MIN, INT64_MAX,    INT64_MIN};
   const int64_t value = source.coin() ? values[source.below(10)] : source.between(0, 300);
   array[source.below(array.size())] = static_cast<T>(value);
 }

@@ -109,8 +109,7 @@ std::vector<std::pair<float, int32_t>> rank_simply(const Ranking<Bucket, Index>&
     const int32_t bucket = r.other_buckets[row * r.others + j];
     const bool known = std::any_of(ranked.begin(), ranked.end(),
                                    [=](const auto& entry) { return entry.second == bucket; });
-    if (!known)
-      ranked.emplace_back(std::max(r.suits[row * r.others + j], 1e-20f) * 1e-15f, bucket);
+    if (!known) ranked.emplace_back(std::max(r.suits[row * r.others + j], 1e-20f) * 1e-15f, bucket);
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -134,7 +133,9 @@ void check_ranking_of(Source& source) {
   for (int64_t row = 0; row < r.count; ++row) {
     const auto expected = rank_simply(r, row);
     const int64_t count = static_cast<int64_t>(expected.size());
-    const auto value = [&](size_t t) { return count > static_cast<int64_t>(t) ? expected[t].first : -1; };
+    const auto value = [&](size_t t) {
+      return count > static_cast<int64_t>(t) ? expected[t].first : -1;
+    };
     for (int64_t t = 0; t < r.wanted; ++t)
       CHECK(ranking[row * r.wanted + t] ==
             (t < count ? expected[static_cast<size_t>(t)].second : -1));
@@ -182,8 +183,7 @@ void check_blocks(Source& source, const Exact<uint8_t>& codes, int64_t count, in
   for (int64_t b = 0; b < buckets; ++b)
     for (int64_t e = offsets[b]; e < offsets[b + 1]; ++e) {
       const int64_t place = e - offsets[b], lane = place % kLanes;
-      const uint8_t* block =
-          blocks.data() + (starts[b] + place / kLanes) * (pieces / 2) * kLanes;
+      const uint8_t* block = blocks.data() + (starts[b] + place / kLanes) * (pieces / 2) * kLanes;
       for (int64_t m = 0; m + 1 < pieces; m += 2) {
         const uint8_t byte = block[m / 2 * kLanes + 2 * (lane % 16) + lane / 16];
         CHECK((byte & 15) == codes[items[e] * pieces + m]);
@@ -218,11 +218,11 @@ void check_placement(Source& source) {
   Exact<int32_t> chosen(items), bounded(items);
   std::fill(bounded.begin(), bounded.end(), -7);
   const Choices choices{best.data(), items, count};
-  const bool good = place_least_loaded(order.data(), items, choices, loads.data(), buckets,
-                                       chosen.data());
-  const bool bounded_good =
-      place_bounded(order.data(), order.data(), items, choices, limit, bounded_loads.data(),
-                    buckets, taken.data(), bounded.data(), items);
+  const bool good =
+      place_least_loaded(order.data(), items, choices, loads.data(), buckets, chosen.data());
+  const bool bounded_good = place_bounded(order.data(), order.data(), items, choices, limit,
+                                          bounded_loads.data(), buckets, taken.data(),
+                                          bounded.data(), items);
   if (damaged) return;
   CHECK(good && bounded_good);
   std::vector<int64_t> now(static_cast<size_t>(buckets)), full(now);
@@ -234,8 +234,7 @@ void check_placement(Source& source) {
       if (mine[t] != taken[item] && full[static_cast<size_t>(mine[t])] < limit) free = mine[t];
     }
     for (int64_t t = 1; t < count; ++t)
-      if (mine[t] >= 0 &&
-          now[static_cast<size_t>(mine[t])] < now[static_cast<size_t>(lightest)])
+      if (mine[t] >= 0 && now[static_cast<size_t>(mine[t])] < now[static_cast<size_t>(lightest)])
         lightest = mine[t];
     ++now[static_cast<size_t>(lightest)];
     if (free >= 0) ++full[static_cast<size_t>(free)];
@@ -276,9 +275,8 @@ void check_codes(Source& source) {
         const auto error = [&](int64_t j) {
           double total = 0;
           for (int64_t t = 0; t < size; ++t) {
-            const double gap =
-                static_cast<double>(x[i * width + m * size + t]) -
-                static_cast<double>(codewords[(m * kWords + j) * size + t]);
+            const double gap = static_cast<double>(x[i * width + m * size + t]) -
+                               static_cast<double>(codewords[(m * kWords + j) * size + t]);
             total += gap * gap;
           }
           return total;

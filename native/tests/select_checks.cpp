@@ -55,9 +55,8 @@ void check_keep_best(Source& source, const Exact<float>& values, int64_t keep) {
   // Of equal values the earlier one is kept, and the order stays.
   std::vector<int64_t> order(static_cast<size_t>(count));
   for (int64_t t = 0; t < count; ++t) order[static_cast<size_t>(t)] = t;
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return values[places[a]] > values[places[b]];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return values[places[a]] > values[places[b]]; });
   order.resize(static_cast<size_t>(std::min(keep, count)));
   std::sort(order.begin(), order.end());
   std::vector<int32_t> expected;

@@ -58,8 +58,8 @@ class Source {
     if (mood == kWild && draw(0, 9) == 0) return wild();
     return smooth();
   }
-  static constexpr float kWildValues[] = {NAN,    -NAN,   INFINITY, -INFINITY, 3e38f,  -3e38f,
-                                          1e-40f, -1e-40f, 0.0f,    -0.0f,     1e19f,  1e-30f};
+  static constexpr float kWildValues[] = {NAN,    -NAN,    INFINITY, -INFINITY, 3e38f, -3e38f,
+                                          1e-40f, -1e-40f, 0.0f,     -0.0f,     1e19f, 1e-30f};
   float wild() { return kWildValues[draw(0, 11)]; }
 
  private:

@@ -66,8 +66,7 @@ void test_multiply_rows(const Exposed& backend) {
         for (int64_t c = 0; c < width; ++c) {
           double total = bias[c], total_size = std::fabs(total);
           for (int64_t j = 0; j < depth; ++j) {
-            const double term =
-                static_cast<double>(rows[i * row_step + j]) * matrix[j * width + c];
+            const double term = static_cast<double>(rows[i * row_step + j]) * matrix[j * width + c];
             total += term;
             total_size += std::fabs(term);
           }
@@ -214,8 +213,8 @@ void test_round_to_bytes(const Exposed& backend) {
       }
       Exact<uint8_t> got((size + 15) / 16 * 16), expected(got.size());
       const float step = backend.round_to_bytes(values.data(), size, 64, 63, got.data());
-      const float expected_step = fused().round_to_bytes(values.data(), size, 64, 63,
-                                                         expected.data());
+      const float expected_step =
+          fused().round_to_bytes(values.data(), size, 64, 63, expected.data());
       CHECK(same(step, expected_step));
       CHECK(step >= 0 && near(step, most > 1e-36f ? most / 63.0 : 0, most));
       for (int64_t j = 0; j < size; ++j) {

@@ -92,8 +92,7 @@ void test_integers(const Exposed& backend, const Exposed& plain) {
     CHECK(same(got, expected, 16));
     Exact<uint8_t> stored(16);
     backend.store_bytes(stored.data(), floats.data());
-    for (int lane = 0; lane < 16; ++lane)
-      CHECK(stored[lane] == static_cast<uint8_t>(floats[lane]));
+    for (int lane = 0; lane < 16; ++lane) CHECK(stored[lane] == static_cast<uint8_t>(floats[lane]));
   }
 }
 
@@ -107,8 +106,9 @@ void test_sum_block(const Exposed& backend, const Exposed& plain) {
       for (uint8_t& value : table) value = static_cast<uint8_t>(i ? source.draw(0, 127) : 127);
       Exact<uint16_t> got(32), expected(32);
       plain.sum_block(codes.data(), table.data(), rows, 0, expected.data());
-      for (const int64_t cut : {int64_t{0}, int64_t{1}, int64_t{expected[0]}, expected[1] + int64_t{1},
-                                int64_t{32767}, int64_t{32768}, int64_t{65535}}) {
+      for (const int64_t cut :
+           {int64_t{0}, int64_t{1}, int64_t{expected[0]}, expected[1] + int64_t{1}, int64_t{32767},
+            int64_t{32768}, int64_t{65535}}) {
         const uint16_t bound = static_cast<uint16_t>(cut);
         const uint32_t bits =
             plain.sum_block(codes.data(), table.data(), rows, bound, expected.data());
