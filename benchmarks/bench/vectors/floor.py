@@ -44,8 +44,7 @@ def floor(options: Options) -> None:
 
 
 def _forget_strange(tuned: SearchParameters) -> SearchParameters:
-    points = (point._replace(unsure=0.0, wide=0, spent=0, picked=0) for point in tuned.points)
-    return dataclasses.replace(tuned, points=tuple(points), far=None)
+    return dataclasses.replace(tuned, far=None)
 
 
 def _time(index: irli.VectorIndex, way: SearchParameters, queries: np.ndarray) -> list[float]:
