@@ -362,7 +362,7 @@ def test_item_rows_that_cannot_be_a_matrix() -> None:
 def test_label_numbers_beyond_float32() -> None:
     """From 2**24 on, float32 cannot tell neighbouring numbers apart."""
     numbers = 2**24 + np.arange(4).reshape(2, 2)
-    labels = as_labels(numbers, rows=2)
+    labels = as_labels(numbers, rows=2, least=2**24 + 4)
     assert labels.shape == (2, 2**24 + 4)
     assert labels.indices.tolist() == numbers.ravel().tolist()
 
@@ -380,8 +380,9 @@ def test_labels_are_copied() -> None:
         (sp.csr_array([[1.0], [-1.0]]), "zeros and positive numbers.*Got -1.0 in row 1"),
         (sp.csr_array([[1.0], [np.nan]]), "Got nan in row 1"),
         (sp.csr_array((2, 3)), "at least one row. Got none at all"),
-        ([0, 1], r"Got list of dtype int64 and shape \(2,\)"),
-        ([["a"], ["b"]], "'Y' parameter must be a matrix.* Got list of dtype <U1"),
+        ([0.5, 1], r"Got list of dtype float64 and shape \(2,\)"),
+        ([["a"], ["b"]], "which labels each row carries.* Got list of dtype <U1"),
+        ([[999, 1000], [4000, -1]], "number the labels from 0 up.* to 4000, of which .* 3"),
         ([[0, 1, 0], [1, 0, 0]], "label numbers.* Got 0 twice in row 0"),
         ([[3, 2, 1], [0, 0, 1]], "label numbers.* Got 0 twice in row 1"),  # counts
         ([[1, 1, 0], [1, 1, 1]], "Got nothing but 0 and 1"),
@@ -390,7 +391,7 @@ def test_labels_are_copied() -> None:
         ([[5, -2], [1, -1]], "padding. Got -2 in row 0"),
         ([[2**31], [5]], "label numbers in the range .* Got 2147483648 in row 0"),
         ([[-1, -1], [-1, -1]], "at least one row. Got none at all"),
-        ([[1], [1, 2]], "'Y' parameter must be something that numpy"),
+        ([[1.5], [1, 2]], "'Y' parameter must be something that numpy"),
     ],
 )
 def test_labels_that_are_wrong(y: Any, message: str) -> None:

@@ -25,9 +25,8 @@ from irli.cluster.build.label_blend import blend_shards, read_held, write_held
 from irli.cluster.build.label_job import deal_labels, make_label_job
 from irli.cluster.label_index import ShardedLabelIndex, _merge
 from irli.errors import DeadlineExceeded, InvalidParameter, IrliWarning, NotFitted, NotInShards
-from irli.labels.index import to_probabilities
 from irli.labels.metrics import precision
-from irli.labels.tuning.calibration import Candidates
+from irli.labels.tuning.calibration import Candidates, to_probabilities
 from irli.labels.tuning.tune import Held
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions

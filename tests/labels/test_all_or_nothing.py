@@ -16,6 +16,7 @@ from plantedlabels import labelled, small_labels
 from irli import LabelIndex
 from irli.cluster import label_index as sharded
 from irli.cluster.label_index import ShardedLabelIndex
+from irli.labels import given, learner
 from irli.labels import index as module
 
 LABELS = 12
@@ -82,12 +83,13 @@ def test_an_interrupt_at_any_call(
 ) -> None:
     right = state(fitted, tmp_path / "right")
     reached = set()
-    for name in parts_of(module):
+    calls = [(place, name) for place in (module, given, learner) for name in parts_of(place)]
+    for place, name in calls:
         for at in (1, 2):
             index = copy.copy(fitted)
             with monkeypatch.context() as patch:
-                broken = Counted(getattr(module, name), at)
-                patch.setattr(module, name, broken)
+                broken = Counted(getattr(place, name), at)
+                patch.setattr(place, name, broken)
                 try:
                     METHODS[method](index)
                 except (KeyboardInterrupt, TypeError, AttributeError):
@@ -98,12 +100,12 @@ def test_an_interrupt_at_any_call(
             reached |= {name} if broken.raised else set()
             assert state(index, tmp_path / "index") == right, f"{name}, call {at}"
     if method not in ("remove_labels", "rename"):  # which take no rows
-        assert {"as_rows", "as_labels", "extend_names", "Predictor"} <= reached
+        assert {"as_rows", "as_labels", "extend_names"} <= reached
 
 
 def test_an_interrupted_first_fit_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     index = LabelIndex(RECIPE)
-    monkeypatch.setattr(module, "complete_labels", Counted(module.complete_labels, 1))
+    monkeypatch.setattr(learner, "complete_labels", Counted(learner.complete_labels, 1))
     with pytest.raises(KeyboardInterrupt):
         METHODS["fit_text"](index)
     assert "not fitted" in repr(index)
@@ -112,7 +114,7 @@ def test_an_interrupted_first_fit_leaves_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "name", ["as_labels", "make_label_job", "build", "deal_labels", "ShardGroup"]
+    "name", ["read_rows_to_fit", "make_label_job", "build", "deal_labels", "ShardGroup"]
 )
 def test_shards(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     index = ShardedLabelIndex(RECIPE, shards=2).fit(X, Y, threads=1)

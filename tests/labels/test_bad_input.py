@@ -263,16 +263,19 @@ def test_labels_that_are_no_weights(index: LabelIndex, value: float) -> None:
         "abc",
         3,
         [0, 1, 2],
-        np.arange(ROWS),  # one label number each
-        [[0, 1], [2]],  # lists of label numbers
+        np.arange(ROWS) / 2,
+        np.arange(ROWS) > 2,
+        [[0, 1], [2]],  # of too few rows
         [["cat"], ["dog"]],
+        ["cat", 3] * (ROWS // 2),
+        [["cat", 3]] * ROWS,
         np.ones((ROWS, 2, 2)),
         np.ones((ROWS, 2), dtype=complex),
         np.array([[{}]] * ROWS),
         sp.coo_array(np.ones(ROWS)),
         sp.csr_array(np.ones((ROWS, 2), dtype=complex)),
     ],
-    ids=lambda y: f"{type(y).__name__}-{getattr(y, 'shape', y)}",
+    ids=lambda y: f"{type(y).__name__}-{getattr(y, 'shape', str(y)[:20])}",
 )
 def test_what_are_no_labels(index: LabelIndex, labels: Any) -> None:
     for call in (fit, index.refit, index.add_labels):

@@ -15,7 +15,7 @@ from plantedlabels import labelled, small_labels
 import irli
 from irli import InvalidParameter, LabelIndex
 from irli.labels.build.assemble import add_near_rows
-from irli.labels.index import _learned
+from irli.labels.learned import Learned
 from irli.labels.ranking.near_rows import NearRows
 
 LABELS = 12
@@ -35,7 +35,7 @@ def fitted() -> LabelIndex:
     calibration = model.calibration._replace(by_votes=0.5)
     parameters = model.parameters.replace(near=20, probes=4, candidates=50)
     model = model._replace(layout=layout, calibration=calibration, parameters=parameters)
-    index._learned = _learned(dataclasses.replace(contents, model=model))
+    index._learned = Learned.of(dataclasses.replace(contents, model=model))
     return index
 
 

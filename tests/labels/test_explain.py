@@ -15,7 +15,7 @@ from irli import IrliWarning, LabelIndex, NotFitted
 from irli.labels.build.assemble import add_near_rows, read_partitions, read_routers
 from irli.labels.build.features import hash_features
 from irli.labels.explain import route_row
-from irli.labels.index import _learned
+from irli.labels.learned import Learned
 from irli.labels.ranking.near_rows import NearRows
 
 LABELS = 12
@@ -33,7 +33,7 @@ def fitted() -> LabelIndex:
     calibration = model.calibration._replace(by_margin=1.0, by_score=0.3, by_votes=0.5, own=True)
     parameters = model.parameters.replace(near=20, probes=2, candidates=5)
     model = model._replace(layout=layout, calibration=calibration, parameters=parameters)
-    index._learned = _learned(dataclasses.replace(contents, model=model))
+    index._learned = Learned.of(dataclasses.replace(contents, model=model))
     return index
 
 

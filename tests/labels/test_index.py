@@ -22,13 +22,12 @@ from plantedlabels import Labelled, labelled, small_labels, small_paper_labels
 import irli
 from irli import LabelIndex, Prediction, Recipe
 from irli.base.folder import write_folder
-from irli.base.sparse import as_labels, as_rows
+from irli.base.sparse import as_labels, as_rows, count_labels
 from irli.labels import predictor as predictor_module
 from irli.labels.build.assemble import assemble_labels, read_routers
 from irli.labels.build.features import hash_features
 from irli.labels.build.problem import make_label_problem, row_keys
 from irli.labels.contents import LabelContents, pack_labels
-from irli.labels.index import count_labels
 from irli.labels.metrics import precision
 from irli.labels.parameters import SCORES
 from irli.labels.predictor import Predictor

@@ -17,7 +17,7 @@ import irli
 from irli import InvalidParameter, IrliWarning, LabelIndex
 from irli.labels.build.assemble import add_near_rows
 from irli.labels.changes.online import choose_replay, restore_lengths, update_ranker, widen_ranker
-from irli.labels.index import _learned
+from irli.labels.learned import Learned
 from irli.labels.ranking.near_rows import NearRows, scale_to_unit
 from irli.labels.ranking.ranker import Ranker, train_ranker
 
@@ -48,7 +48,7 @@ def with_near_rows(index: LabelIndex, rows: Any, labels: Any) -> LabelIndex:
         parameters=contents.model.parameters.replace(near=20),
     )
     made = LabelIndex(RECIPE)
-    made._learned = _learned(dataclasses.replace(contents, model=model))
+    made._learned = Learned.of(dataclasses.replace(contents, model=model))
     return made
 
 
@@ -182,7 +182,7 @@ def test_sources_are_weighed_again_for_labels_that_routers_do_not_know() -> None
     contents = index._fitted().contents
     loud = contents.model.calibration._replace(by_score=50.0, by_margin=0.5)
     model = contents.model._replace(calibration=loud)
-    index._learned = _learned(dataclasses.replace(contents, model=model))
+    index._learned = Learned.of(dataclasses.replace(contents, model=model))
     more = np.arange(80) % 10  # 8 and 9 are new
     new = np.eye(10)[more] + 0.1 * rng.random((80, 10))
     index.partial_fit(new, np.eye(10)[more], threads=1)

@@ -12,7 +12,8 @@ import irli
 from irli import LabelIndex
 from irli.base.recipe import Recipe
 from irli.cluster import ShardedLabelIndex
-from irli.labels.build import routing, tune
+from irli.labels.build import routing
+from irli.labels.tuning import tune
 from irli.labels.tuning.tune import Wishes
 from irli.learning.options import LearnOptions
 

@@ -13,8 +13,9 @@ from plantedlabels import labelled, random_rows, small_labels
 import irli
 from irli import LabelIndex
 from irli.cluster import ShardedLabelIndex
-from irli.labels.build import routing, tune
+from irli.labels.build import routing
 from irli.labels.build.scaling import GIVEN, SCALINGS, Scaling, list_scalings
+from irli.labels.tuning import tune
 from irli.labels.tuning.tune import Wishes
 from irli.learning.options import LearnOptions
 

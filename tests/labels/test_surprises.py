@@ -13,9 +13,9 @@ from plantedlabels import labelled, random_label_layout, small_labels
 
 import irli
 from irli import IrliWarning, LabelIndex, Prediction
+from irli.base.sparse import count_labels
 from irli.cluster import ShardedLabelIndex
 from irli.errors import InvalidParameter, NotFitted
-from irli.labels.index import count_labels
 from irli.labels.predictor import Predictor
 from irli.labels.tuning.tune import LabelTuneResult
 

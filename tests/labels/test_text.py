@@ -505,3 +505,5 @@ def test_label_matrix_refuses_what_it_does_not_know() -> None:
         label_matrix([["a"], "b"], names)
     with pytest.raises(InvalidParameter, match="'unknown' parameter of label_matrix"):
         label_matrix([["a"]], names, unknown="ignore")
+    with pytest.raises(InvalidParameter, match=r"must be Names of labels. Got list"):
+        label_matrix([["a"]], ["a", "b"])

@@ -8,11 +8,14 @@ Relevance and labels come in one of two forms, which mean the same for every ind
   array of bools or floats;
 - an integer array of shape (n, j): the numbers of the items or labels of each row, padded with -1.
 
-An integer array that looks like a matrix of the first form is refused.
+An integer array that may be a matrix of the first form is refused. Labels may also be lists of
+numbers, of any lengths, or an array of shape (n,) with one number for each row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +28,7 @@ from irli.base.types import Rows, Sparse
 from irli.errors import DimensionMismatch, InvalidParameter, IrliError
 
 _MOST_LABELS = 2**31 - 1  # label numbers have 32 bits
+_MOST_UNUSED = 1000  # label numbers for each one that a row carries: more are a mistake
 
 
 def as_relevance(y: Any, n_queries: int, n_items: int) -> Sparse:
@@ -127,8 +131,8 @@ def as_labels(y: Any, rows: int, least: int = 0) -> Sparse:
 
     Parameters
     ----------
-    y : matrix of shape (rows, L), or int array of shape (rows, j)
-        Nonzero where a row has a label, or the label numbers of each row: see `as_label_matrix`.
+    y : labels of so many rows
+        In one of the forms of `as_label_matrix`.
     least : int
         The least number of labels, where label numbers do not say how many there are.
 
@@ -137,8 +141,7 @@ def as_labels(y: Any, rows: int, least: int = 0) -> Sparse:
     >>> as_labels(sp.csr_array(np.array([[0, 2.0], [0, 0]])), rows=2).data
     array([1.], dtype=float32)
     """
-    y = as_label_matrix(y, "Y", least)
-    labels = _as_csr(y, "Y")
+    labels = _as_csr(as_label_matrix(y, "Y", least), "Y")
     if labels.shape[0] != rows:
         raise InvalidParameter(
             f"The 'Y' parameter must have a row for each of the {rows} rows of X. "
@@ -157,6 +160,8 @@ def as_labels(y: Any, rows: int, least: int = 0) -> Sparse:
             "The 'Y' parameter must give a label to at least one row. Got none at all. "
             "Check that rows and labels were read from the right files."
         )
+    if are_numbers(y) and labels.shape[1] > least:
+        _refuse_codes(labels)
     labels.data[:] = 1
     return labels
 
@@ -166,13 +171,15 @@ def as_label_matrix(y: Any, name: str, least: int = 0) -> Any:
 
     Parameters
     ----------
-    y : matrix of shape (n, L), or int array of shape (n, j)
+    y : matrix of shape (n, L), int array of shape (n, j) or (n,), or n lists of int
         The matrix is sparse, or a dense array of bools or floats. The integers are label numbers,
         padded with -1; L is then the largest number + 1, or `least` if that is more.
+    least : int
+        A matrix has at least so many columns: fewer columns of integers are label numbers.
 
     Examples
     --------
-    >>> as_label_matrix([[2, 0], [1, -1]], "Y").toarray()
+    >>> as_label_matrix([[2, 0], [1]], "Y").toarray()
     array([[1., 0., 1.],
            [0., 1., 0.]], dtype=float32)
     >>> as_label_matrix([[1, 0, 1], [0, 1, 0]], "Y")
@@ -183,25 +190,65 @@ def as_label_matrix(y: Any, name: str, least: int = 0) -> Any:
     """
     if sp.issparse(y):
         return y
-    array = as_array(y, name)
+    array = as_array(_pad_lists(y), name)
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        array, least = array[:, None], 2  # one number for each row: not a matrix
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise InvalidParameter(
-            f"The '{name}' parameter must be a matrix of shape (rows, labels), nonzero where a row "
-            "has a label, or an integer array of label numbers, padded with -1. "
-            f"Got {type(y).__name__} of dtype {array.dtype} and shape {array.shape} instead. "
-            "Use scipy.sparse.csr_array((ones, (row, label))), or y[:, None] for a label each."
+            f"The '{name}' parameter must say which labels each row carries: a matrix of shape "
+            "(rows, labels), nonzero where a row has a label, or lists of label numbers from 0 up, "
+            f"or one number for each row. Got {type(y).__name__} of dtype {array.dtype} and shape "
+            f"{array.shape} instead. Pass for example [[0, 2], [1]]."
         )
     if array.dtype.kind in "bf":
         return _as_matrix(array, name)
     check_padded_range(name, array, _MOST_LABELS, "label numbers", "Number the labels from 0 up.")
-    _refuse_indicator(array, name, "label numbers")
+    if array.shape[1] >= least:
+        _refuse_indicator(array, name, "label numbers")
     largest = int(array.max()) if array.size else -1
     return _numbers_to_csr(array, max(least, largest + 1))
 
 
 def are_numbers(y: Any) -> bool:
     """Whether labels are given by their numbers."""
-    return not sp.issparse(y) and np.asarray(y).dtype.kind in "iu"
+    return not sp.issparse(y) and np.asarray(_pad_lists(y)).dtype.kind in "iu"
+
+
+def count_labels(labels: Sparse) -> NDArray[np.int64]:
+    """Return how many rows carry each label (L,)."""
+    return np.bincount(labels.indices, minlength=labels.shape[1])
+
+
+def _pad_lists(y: Any) -> Any:
+    """Return lists of integers, of different lengths or not, as an array padded with -1."""
+    if getattr(y, "ndim", 1) != 1 or getattr(getattr(y, "dtype", None), "kind", "O") != "O":
+        return y
+    rows = list(y) if isinstance(y, Iterable) and not isinstance(y, str | bytes) else []
+    if not rows or not all(_is_list(row) for row in rows):
+        return y
+    lengths = np.array([len(row) for row in rows])
+    numbers = np.array(list(chain.from_iterable(rows)), dtype=object)
+    whole = all(isinstance(number, int | np.integer) for number in numbers)
+    if numbers.ndim != 1 or not whole or any(isinstance(one, bool) for one in numbers):
+        return y
+    padded = np.full((len(rows), max(1, lengths.max())), -1, dtype=object)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = numbers
+    return padded.astype(np.int64)
+
+
+def _is_list(row: Any) -> bool:
+    return isinstance(row, Collection) and not isinstance(row, str | bytes)
+
+
+def _refuse_codes(labels: Sparse) -> None:
+    """Raise if nearly all label numbers are unused: then they are codes of something else."""
+    carried = np.count_nonzero(count_labels(labels))
+    if labels.shape[1] > _MOST_UNUSED * carried:
+        raise InvalidParameter(
+            "The 'Y' parameter must number the labels from 0 up. Got numbers up to "
+            f"{labels.shape[1] - 1}, of which rows carry {carried}. Pass codes as strings, which "
+            "become names, or a sparse matrix if there are so many labels."
+        )
 
 
 def check_sparse_format(x: Any, what: str, error: type[IrliError] = InvalidParameter) -> None:

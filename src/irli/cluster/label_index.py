@@ -25,7 +25,7 @@ from irli.base.logs import describe_few, warn
 from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
 from irli.base.parts.group import PartGroup
 from irli.base.recipe import Recipe, as_recipe
-from irli.base.sparse import as_labels, as_query_rows, as_rows
+from irli.base.sparse import as_query_rows, count_labels
 from irli.base.types import StrPath
 from irli.cluster.build.build import build, check_options, count_step_threads
 from irli.cluster.build.label_blend import blend_shards, read_held
@@ -36,12 +36,13 @@ from irli.errors import NotFitted, NotInShards
 from irli.labels.build.problem import append_titles
 from irli.labels.contents import check_calibration, unpack_calibration
 from irli.labels.explain import RowExplanation
-from irli.labels.index import Prediction, count_labels, to_probabilities, warn_of_one_label
+from irli.labels.given import read_rows_to_fit
+from irli.labels.index import Prediction
 from irli.labels.parameters import PredictArguments
 from irli.labels.part import LabelShard
 from irli.labels.text.reads_texts import ReadsTexts
 from irli.labels.text.vectorizer import Names, Vectorizer, vectorize_texts
-from irli.labels.tuning.calibration import Calibration
+from irli.labels.tuning.calibration import Calibration, to_probabilities
 from irli.labels.tuning.objective import OBJECTIVES
 
 # Methods of `LabelIndex` that change an index.
@@ -190,13 +191,8 @@ class ShardedLabelIndex(ReadsTexts, Configured):
     ) -> _Opened:
         run = check_options(options)
         shards, ray = self._given["shards"], self._given["ray"]
-        rows = as_rows(X)
-        named = names if isinstance(names, Names | None) else Names.of(names, owner="fit")
-        labels = as_labels(Y, rows.shape[0], 0 if named is None else len(named))
-        given, count = labels.shape
-        if named is not None:
-            check_int("names", len(named), at_least=count, at_most=count, owner="fit")
-        warn_of_one_label(labels)
+        rows, labels, named = read_rows_to_fit(X, Y, names)
+        given = rows.shape[0]
         if titles is not None:
             rows, labels = append_titles(rows, labels, titles)
         carried = int(np.count_nonzero(count_labels(labels)))

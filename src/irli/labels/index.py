@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
-from collections.abc import Iterable, Mapping, Sized
-from typing import Any, NamedTuple, Unpack, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from irli.base.checks import (
@@ -22,45 +20,32 @@ from irli.base.checks import (
 )
 from irli.base.folder import LABELS, Folder, reading, write_folder
 from irli.base.html import render_html
-from irli.base.index import Configured, SavedIndex
-from irli.base.logs import describe_few, get_logger, warn
+from irli.base.index import SavedIndex
+from irli.base.logs import describe_few, warn
 from irli.base.metrics import load_summary
-from irli.base.progress import Progress
 from irli.base.recipe import Recipe, as_recipe
-from irli.base.sparse import are_numbers, as_labels, as_query_rows, as_rows
+from irli.base.sparse import as_query_rows
 from irli.base.threads import thread_count
-from irli.base.types import Rows, Sparse, StrPath
-from irli.engine.label_layout import BLOCK, LabelLayout
-from irli.errors import InvalidParameter, IrliWarning, NoAttributeYet, NotFitted
-from irli.labels.build.assemble import assemble_labels, read_repetitions
-from irli.labels.build.features import as_sparse, hash_features
-from irli.labels.build.problem import LabelProblem, append_titles, make_label_problem
-from irli.labels.build.routing import choose_routing
+from irli.base.types import StrPath
+from irli.errors import NotFitted
+from irli.labels.build.features import as_sparse
+from irli.labels.build.problem import append_titles
 from irli.labels.changes.edit import read_labels, remove, rename
-from irli.labels.changes.new_labels import add_to_partitions
-from irli.labels.changes.online import NewRows, learn_rows, recalibrate
-from irli.labels.contents import LabelContents, pack_labels, unpack_labels
-from irli.labels.explain import Asked, explain_rows
-from irli.labels.metrics import precision
+from irli.labels.changes.online import NewRows, learn_rows
+from irli.labels.contents import pack_labels, unpack_labels
+from irli.labels.given import read_more_rows, read_new_labels, read_rows_to_fit
+from irli.labels.learned import Learned
+from irli.labels.learner import fit_labels, partial_fit_labels, refit_labels
 from irli.labels.parameters import LabelParameters, PredictArguments
-from irli.labels.predictor import Predictor
+from irli.labels.scikit_learn import ActsAsClassifier
 from irli.labels.text.reads_texts import ReadsTexts, describe_empty, find_empty
-from irli.labels.text.vectorizer import (
-    Names,
-    Vectorizer,
-    extend_names,
-    vectorize_more,
-    vectorize_texts,
-)
-from irli.labels.tuning.calibration import Calibration
-from irli.labels.tuning.curve import bend
+from irli.labels.text.vectorizer import Names, Vectorizer, vectorize_more, vectorize_texts
+from irli.labels.tuning.calibration import Calibration, to_probabilities
 from irli.labels.tuning.objective import OBJECTIVES
-from irli.labels.tuning.tune import LabelModel, LabelTuneResult, Wishes, tune_labels
-from irli.learning import learn, load_runs
+from irli.labels.tuning.tune import LabelTuneResult, Wishes
+from irli.learning import load_runs
 from irli.learning.options import LearnArguments, LearnOptions
-from irli.learning.repetition import History, Repetition, join_histories
-
-log = get_logger(__name__)
+from irli.learning.repetition import History
 
 _NOT_FITTED = "This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path)."
 _NO_RANKER = (
@@ -68,7 +53,6 @@ _NO_RANKER = (
     "refit with all rows, or fit LabelIndex(ranker=True)."
 )
 _MANY_EMPTY = 0.1  # a larger share of texts without a known word is worth a warning
-_TINY = np.finfo(np.float32).tiny  # the least probability
 
 
 class Prediction(NamedTuple):
@@ -87,14 +71,7 @@ class Prediction(NamedTuple):
         return (self.labels >= 0).sum(axis=-1)
 
 
-class _Learned(NamedTuple):
-    """All that learning leaves behind. An index replaces it as a whole, or not at all."""
-
-    contents: LabelContents
-    predictor: Predictor
-
-
-class LabelIndex(ReadsTexts, SavedIndex, Configured):
+class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
     """Extreme multi-label classification with learned, balanced buckets of labels.
 
     It also learns retrieval from a query log whose items have no vectors. The rows are then the
@@ -139,7 +116,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
             "ranker": ranker,
             "objective": objective,
         }
-        self._learned: _Learned | None = None
+        self._learned: Learned | None = None
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -158,13 +135,13 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         ----------
         X : array_like or sparse array of shape (n, d)
             Features. Sparse rows stay sparse, however many features there are.
-        Y : matrix of shape (n, L), or int array of shape (n, j)
+        Y : matrix of shape (n, L), or lists of labels, or one label for each row
             Either a matrix that is nonzero where a row carries a label: sparse, or a dense array of
-            bools or floats. Or the numbers of the labels of each row, from 0 up, padded with -1. An
-            integer array that looks like a matrix of zeros and ones is refused. Rows without labels
-            are not used.
+            bools or floats. Or names of labels, or their numbers from 0 up: n lists, or an int
+            array of shape (n, j), padded with -1, or one for each row. An integer array that may
+            be a matrix of zeros and ones is refused. Rows without labels are not used.
         names : iterable of str, optional
-            Names of the L labels.
+            Names of the L labels. By default those that `Y` has, sorted.
         titles : array_like or sparse array of shape (L, d), optional
             The features of each label's title, made like those of `X`. A label is learned from its
             title as from one more row. Rows of zeros teach nothing.
@@ -174,8 +151,8 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         Examples
         --------
         >>> X = np.eye(3).repeat(4, axis=0)
-        >>> numbers = np.arange(3).repeat(4)[:, None]  # one label for each row
-        >>> LabelIndex().fit(X, numbers).predict(X[::4], k=1).labels.ravel()
+        >>> index = LabelIndex().fit(X, ["ant", "bee", "cow"] * 4)
+        >>> LabelIndex().fit(X, np.arange(3).repeat(4)).predict(X[::4], k=1).labels.ravel()
         array([0, 1, 2])
         """
         self._learned = self._learn(X, Y, names, titles, options)
@@ -193,37 +170,12 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         titles: Any,
         options: LearnArguments,
         vectorizer: Vectorizer | None = None,
-    ) -> _Learned:
-        check_keywords(options, LearnArguments.__annotations__, owner="fit")
-        run = LearnOptions(**options)
-        load_runs(run.device)  # fails early if torch or the device is missing
-        rows = as_rows(X)
-        labels = as_labels(Y, rows.shape[0], _count_names(names))
-        named = None if names is None else Names.of([])
-        named = extend_names(named, names, labels.shape[1], "fit")
-        given = as_recipe(self._given["recipe"])
-        warn_of_one_label(labels)
-
-        scaling, recipe, trials = choose_routing(rows, labels, given, self._wishes, run)
-        count = rows.shape[0]
-        if titles is not None:
-            rows, labels = append_titles(rows, labels, titles)
-        made = make_label_problem(
-            rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
-        )._replace(trials=trials)
-        repetitions = learn(made.problem, recipe, run)
-        contents = complete_labels(
-            made,
-            repetitions,
-            assemble_labels(repetitions, count_labels(labels)),
-            rows,
-            labels,
-            recipe,
-            self._wishes,
-            run.thread_count,
-            run.progress,
-        )
-        return _learned(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
+    ) -> Learned:
+        run = _check_options(options, "fit")
+        rows, labels, named = read_rows_to_fit(X, Y, names)
+        recipe = as_recipe(self._given["recipe"])
+        contents = fit_labels(rows, labels, titles, recipe, self._wishes, run)
+        return Learned.of(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
     def fit_text(
         self,
@@ -294,43 +246,12 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         **options
             As for `fit`.
         """
-        old, predictor = self._fitted()
-        check_keywords(options, LearnArguments.__annotations__, owner="refit")
-        run = LearnOptions(**options)
-        load_runs(run.device)
-        count = len(old.counts)
-        rows = as_rows(X, old.dim)
-        labels = as_labels(Y, rows.shape[0], count + _count_names(names))
+        old = self._fitted().contents
+        run = _check_options(options, "refit")
         check_int("epochs", epochs, at_least=1, owner="refit")
-        check_int("columns", labels.shape[1], at_least=count, owner="refit's Y")
-        named = extend_names(old.names, names, labels.shape[1] - count, "refit")
-        warn_of_one_label(labels)
-
-        known = read_repetitions(predictor.layout)
-        routing = old.model.routing
-        start = add_to_partitions(known, routing.apply(rows), labels[:, count:], old.recipe)
-        made = make_label_problem(rows, labels, old.recipe, old.trained, routing)
-        shorter = dataclasses.replace(old.recipe, epochs=epochs)
-        repetitions = learn(made.problem, shorter, run, start)
-        contents = complete_labels(
-            made,
-            repetitions,
-            assemble_labels(repetitions, count_labels(labels)),
-            rows,
-            labels,
-            old.recipe,
-            self._wishes,
-            run.thread_count,
-            run.progress,
-        )
-        self._learned = _learned(
-            dataclasses.replace(
-                contents,
-                history=old.history + contents.history,
-                names=named,
-                vectorizer=old.vectorizer,
-            )
-        )
+        rows, labels, named = read_more_rows(X, Y, names, old, "refit")
+        contents = refit_labels(old, rows, labels, epochs, self._wishes, run)
+        self._learned = Learned.of(dataclasses.replace(contents, names=named))
         return self
 
     def add_labels(
@@ -354,20 +275,10 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         names : iterable of str
             Names of the new labels, if the others have names.
         """
-        old, _ = self._fitted()
-        rows = as_rows(X, old.dim)
-        labels = as_labels(Y, rows.shape[0], _count_names(names))
-        new = count_labels(labels)
-        if are_numbers(Y) and not new.all():
-            raise InvalidParameter(
-                "The 'Y' parameter of add_labels must count the new labels from 0 up, each with a "
-                f"row. Got no row with {int(np.argmin(new > 0))}. Subtract len(index) from numbers "
-                "of the whole index."
-            )
-        named = extend_names(old.names, names, labels.shape[1], "add_labels")
-        wide = shift_labels(labels, len(old.counts))
-        contents = learn_rows(old, NewRows(rows, wide, partly=True), thread_count(threads))
-        self._learned = _learned(dataclasses.replace(contents, names=named))
+        old = self._fitted().contents
+        rows, labels, named = read_new_labels(X, Y, names, old)
+        contents = learn_rows(old, NewRows(rows, labels, partly=True), thread_count(threads))
+        self._learned = Learned.of(dataclasses.replace(contents, names=named))
         return self
 
     def partial_fit(
@@ -411,37 +322,12 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         if self._learned is None:
             return self.fit(X, Y, names=names, threads=threads)
         old = self._learned.contents
-        count = len(old.counts)
-        rows = as_rows(X, old.dim)
-        labels = as_labels(Y, rows.shape[0], count + _count_names(names))
-        check_int("columns", labels.shape[1], at_least=count, owner="partial_fit's Y")
-        named = extend_names(old.names, names, labels.shape[1] - count, "partial_fit")
-        if not old.model.calibration.is_blended:
+        rows, labels, named = read_more_rows(X, Y, names, old, "partial_fit")
+        if not self.calibration.is_blended:
             warn(_NO_RANKER)
-        self._learned = self._learn_more(rows, labels, named, threads)
+        contents = partial_fit_labels(old, rows, labels, thread_count(threads))
+        self._learned = Learned.of(dataclasses.replace(contents, names=named))
         return self
-
-    def _learn_more(
-        self, rows: Rows, labels: Sparse, names: Names | None, threads: int | None, titles: int = 0
-    ) -> _Learned:
-        """Learn from new rows (n, d) with labels (n, L). So many of the last ones are titles."""
-        old, _ = self._fitted()
-        used, cores = np.flatnonzero(np.diff(labels.indptr)), thread_count(threads)
-        rows, labels, given = rows[used], labels[used], len(used) - titles
-        some = NewRows(rows[:given], labels[:given])  # rows to come are unlike titles
-        cost, calibration = recalibrate(old, some, old.recipe.seed, cores)
-        contents = learn_rows(old, NewRows(rows, labels), cores, cost)
-        known = len(old.model.layout.near_scale)
-        return _learned(
-            dataclasses.replace(
-                contents,
-                model=contents.model._replace(calibration=calibration),
-                rows=contents.rows - titles,
-                counts=contents.counts - count_labels(labels[given:]),
-                titled=[*old.titled, (known + given, known + len(used))] if titles else old.titled,
-                names=names,
-            )
-        )
 
     def partial_fit_text(
         self,
@@ -481,13 +367,14 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
             return self
         if not self.calibration.is_blended:
             warn(_NO_RANKER)
-        self._learned = self._learn_more(
+        contents = partial_fit_labels(
+            self._learned.contents,
             rows[used],
-            as_labels(carried[used], len(used)),
-            made.names,
-            threads,
+            carried[used],
+            thread_count(threads),
             titles=rows.shape[0] - made.rows.shape[0],
         )
+        self._learned = Learned.of(dataclasses.replace(contents, names=made.names))
         return self
 
     # --- editing -------------------------------------------------------------------------------
@@ -512,7 +399,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         """
         contents, _ = self._fitted()
         numbers = read_labels(labels, contents.names, len(contents.counts), "remove_labels")
-        self._learned = _learned(remove(contents, numbers))
+        self._learned = Learned.of(remove(contents, numbers))
         return self
 
     def rename(self, names: Mapping[str, str]) -> LabelIndex:
@@ -532,7 +419,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         """
         contents, predictor = self._fitted()
         renamed = rename(contents.names, names)
-        self._learned = _Learned(dataclasses.replace(contents, names=renamed), predictor)
+        self._learned = Learned(dataclasses.replace(contents, names=renamed), predictor)
         return self
 
     # --- predicting ----------------------------------------------------------------------------
@@ -596,25 +483,10 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         parameters: PredictArguments,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], bool]:
         """Return log-odds and labels (n, k), best first, and whether a single row was given."""
-        contents, predictor = self._fitted()
-        model, count = contents.model, len(contents.counts)
-        k = check_k(k, count, owner="predict")
-        rows, single = as_query_rows(X, contents.dim)
-        chosen, calibration = _choose_way(model, ranker, parameters)
-        most = min(k, count)
-        routed, ranked = _scale_rows(contents, rows)
-        several = rows.shape[0] > BLOCK or predictor.is_slow_to_route
-        if threads is not None or several:  # asking the system takes a while
-            threads = thread_count(threads)
-        scores, labels = predictor.predict(routed, ranked, most, chosen, calibration, threads or 1)
-        if not calibration.is_blended:
-            scores = scores * np.float32(calibration.by_score) + np.float32(calibration.threshold)
-        odds = bend(calibration.curve, scores.astype(np.float64)).astype(np.float32)
-        if most < k:
-            more = ((0, 0), (0, k - most))
-            odds = np.pad(odds, more, constant_values=-np.inf)
-            labels = np.pad(labels, more, constant_values=-1)
-        return odds, labels, single
+        learned = self._fitted()
+        k = check_k(k, len(self), owner="predict")
+        rows, single = as_query_rows(X, self.dim)
+        return *learned.rank(rows, k, ranker, threads, parameters), single
 
     # --- explaining ----------------------------------------------------------------------------
 
@@ -651,70 +523,11 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
         >>> bool(np.isclose(sources + best.constant + best.from_curve, best.log_odds, atol=1e-4))
         True
         """
-        contents, predictor = self._fitted()
-        odds, labels, single = self._rank(X, k, ranker, None, parameters)
-        rows, _ = as_query_rows(X, contents.dim)
-        asked = Asked(
-            *_scale_rows(contents, rows),
-            odds,
-            to_probabilities(odds),
-            labels,
-            *_choose_way(contents.model, ranker, parameters),
-        )
-        explained = explain_rows(
-            predictor, asked, contents.names, contents.vectorizer, contents.titled
-        )
+        learned = self._fitted()
+        k = check_k(k, len(self), owner="explain")
+        rows, single = as_query_rows(X, self.dim)
+        explained = learned.explain(rows, k, ranker, parameters)
         return explained[0] if single else explained
-
-    # --- scikit-learn's conventions -------------------------------------------------------------
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The labels in the order of their columns (L,): their names, or else their numbers."""
-        if self._learned is None:
-            raise NoAttributeYet(_NOT_FITTED)
-        names = self.names
-        return np.arange(len(self)) if names is None else np.array(list(names), dtype=object)
-
-    def decision_function(self, X: Any, k: int = 5, **options: Any) -> Sparse:
-        """Return the log-odds of the k best labels of each row: a sparse array (n, L).
-
-        Labels that are not stored were not found. A stored 0 is a score like any other.
-
-        Parameters
-        ----------
-        X, k, **options
-            As for `predict`, without `threshold`.
-        """
-        known = ("ranker", "threads", *PredictArguments.__annotations__)
-        check_keywords(options, known, owner="decision_function")
-        ranker, threads = options.pop("ranker", None), options.pop("threads", None)
-        scores, labels, _ = self._rank(
-            _as_batch(X), k, ranker, threads, cast(PredictArguments, options)
-        )
-        return _to_sparse(scores, labels, len(self))
-
-    def predict_proba(self, X: Any, k: int = 5, **options: Any) -> Sparse:
-        """Return the probabilities of the k best labels of each row: a sparse array (n, L).
-
-        Parameters
-        ----------
-        X, k, **options
-            As for `predict`.
-
-        Examples
-        --------
-        >>> X = np.eye(3).repeat(4, axis=0)
-        >>> index = LabelIndex().fit(X, np.arange(3).repeat(4)[:, None])
-        >>> index.predict_proba(np.eye(3), k=1).toarray().argmax(axis=1)
-        array([0, 1, 2])
-        """
-        found = self.predict(_as_batch(X), k, **options)
-        return _to_sparse(found.scores, found.labels, len(self))
-
-    def score(self, X: Any, Y: Any) -> float:
-        """Return P@1: the share of rows whose best label is one of theirs. `Y` is as for `fit`."""
-        return precision(self.predict(_as_batch(X), 1).labels, Y, 1)
 
     # --- inspecting ----------------------------------------------------------------------------
 
@@ -799,10 +612,8 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
 
     def with_calibration(self, calibration: Calibration) -> LabelIndex:
         """Return a copy that blends its sources in another way. Shards share a calibration."""
-        contents, predictor = self._fitted()
-        model = contents.model._replace(calibration=calibration)
         index = copy.copy(self)
-        index._learned = _Learned(dataclasses.replace(contents, model=model), predictor)
+        index._learned = self._fitted().with_calibration(calibration)
         return index
 
     @property
@@ -841,7 +652,7 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
             "bytes": sum(part.nbytes for part in layout),
         }
 
-    def _fitted(self) -> _Learned:
+    def _fitted(self) -> Learned:
         if self._learned is None:
             raise NotFitted(_NOT_FITTED)
         return self._learned
@@ -862,145 +673,13 @@ class LabelIndex(ReadsTexts, SavedIndex, Configured):
                 ranker=contents.wishes.ranker,
                 objective=contents.wishes.objective,
             )
-            index._learned = _learned(contents)
+            index._learned = Learned.of(contents)
         return index
 
 
-def _learned(contents: LabelContents) -> _Learned:
-    """Return the contents with a predictor. Both use the same arrays."""
-    predictor = Predictor(contents.model.layout)
-    model = contents.model._replace(layout=predictor.layout)
-    return _Learned(dataclasses.replace(contents, model=model), predictor)
-
-
-def complete_labels(
-    made: LabelProblem,
-    repetitions: list[Repetition],
-    layout: LabelLayout,
-    rows: Rows,
-    labels: Sparse,
-    recipe: Recipe,
-    wishes: Wishes,
-    threads: int,
-    progress: Progress = False,
-) -> LabelContents:
-    """Run the last phase, tune, on rows (n, d) with labels (n, L), those of the layout."""
-    model = tune_labels(layout, rows, labels, made, recipe, wishes, threads, progress)
-    ranker = "with" if model.calibration.is_blended else "without"
-    log.info("tuned: %s, %s ranker", model.parameters, ranker)
-    given = rows.shape[0] - made.titles
-    near = len(np.union1d(*made.split))  # rows with labels, the titles last
-    return LabelContents(
-        recipe=recipe,
-        model=model,
-        history=[*join_histories(repetitions), *made.trials, *model.trials],
-        rows=given,
-        dim=rows.shape[1],
-        counts=count_labels(labels[:given]),
-        trained=made.trained,
-        wishes=wishes,
-        titled=[(near - made.titles, near)] if made.titles else [],
-    )
-
-
-def to_probabilities(odds: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the probabilities that log-odds stand for, in (0, 1].
-
-    Examples
-    --------
-    >>> to_probabilities(np.array([0.0, 40.0, -500.0], dtype="f4"))
-    array([5.0000000e-01, 1.0000000e+00, 1.1754944e-38], dtype=float32)
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        likely = 1 / (1 + np.exp(-odds.astype(np.float64)))
-    return np.maximum(likely, _TINY).astype(np.float32)
-
-
-def _as_batch(X: Any) -> Any:
-    """Return rows as they are. A single row becomes one of shape (1, d)."""
-    given = X if hasattr(X, "ndim") else np.asarray(X)
-    return given if given.ndim != 1 else given.reshape(1, -1)
-
-
-def _to_sparse(values: NDArray[Any], labels: NDArray[np.int64], count: int) -> Sparse:
-    """Return the values of the labels found (n, k) as a CSR of shape (n, count)."""
-    found = labels >= 0
-    order = np.argsort(np.where(found, labels, count), axis=1)
-    place = np.take_along_axis(found, order, 1)
-    columns = np.take_along_axis(labels, order, 1)[place]
-    data = np.take_along_axis(values, order, 1)[place].astype(np.float32)
-    starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
-    return sp.csr_array((data, columns, starts), shape=(len(labels), count))
-
-
-def _choose_way(
-    model: LabelModel, ranker: bool | None, given: PredictArguments
-) -> tuple[LabelParameters, Calibration]:
-    """Return the parameters and the calibration of one call."""
-    chosen, calibration = model.parameters.replace(**given), _choose_calibration(model, ranker)
-    _check_near(chosen, calibration, given)
-    return chosen, calibration
-
-
-def _scale_rows(contents: LabelContents, rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows with the routers' features, and with those of the ranker."""
-    model = contents.model
-    return hash_features(model.routing.apply(rows), contents.recipe), model.ranking.apply(rows)
-
-
-def _choose_calibration(model: LabelModel, ranker: bool | None) -> Calibration:
-    """Return the calibration with which to predict, with or without the ranker."""
-    if ranker is None:
-        return model.calibration
-    if not check_bool("ranker", ranker, owner="predict"):
-        return model.alone
-    if not model.calibration.is_blended:
-        raise InvalidParameter(
-            "The 'ranker' parameter of predict must not be True for an index without a ranker. "
-            "Got True instead. Leave it out, or fit LabelIndex(ranker=True)."
-        )
-    return model.calibration
-
-
-def _check_near(chosen: LabelParameters, calibration: Calibration, given: PredictArguments) -> None:
-    """Raise if near rows are asked for that the index does not have."""
-    if given.get("near") and calibration.by_votes <= 0:
-        raise InvalidParameter(
-            "The 'near' parameter of predict must be 0 for an index, or a prediction, without near "
-            f"rows. Got {chosen.near} instead. Leave it out: they did not help on held-out rows."
-        )
-
-
-def _count_names(names: Iterable[str] | None) -> int:
-    """Return how many labels have names. They may be more than the rows carry."""
-    return len(names) if isinstance(names, Sized) else 0
-
-
-def warn_of_one_label(labels: Sparse) -> None:
-    """Warn if nothing can be learned, since there is one label and rows without it are not used."""
-    without = labels.shape[0] - labels.nnz
-    if labels.shape[1] == 1 and without:
-        warnings.warn(
-            f"There is one label, and {without} of {labels.shape[0]} rows do not carry it. Rows "
-            "without labels are not used, so every row will be said to carry it. Give the other "
-            "rows a label of their own.",
-            IrliWarning,
-            stacklevel=4,
-        )
-
-
-def shift_labels(labels: Sparse, by: int) -> Sparse:
-    """Return labels (n, m) as the last columns of (n, by + m).
-
-    Examples
-    --------
-    >>> shift_labels(sp.csr_array(np.array([[1.0]])), 2).toarray()
-    array([[0., 0., 1.]])
-    """
-    shape = (labels.shape[0], by + labels.shape[1])
-    return sp.csr_array((labels.data, labels.indices + by, labels.indptr), shape=shape)
-
-
-def count_labels(labels: Sparse) -> NDArray[np.int64]:
-    """Return how many rows carry each label (L,)."""
-    return np.bincount(labels.indices, minlength=labels.shape[1])
+def _check_options(options: LearnArguments, owner: str) -> LearnOptions:
+    """Return the options of learning. Raise early if torch or the device is missing."""
+    check_keywords(options, LearnArguments.__annotations__, owner=owner)
+    run = LearnOptions(**options)
+    load_runs(run.device)
+    return run

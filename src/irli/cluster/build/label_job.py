@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from irli.base.folder import VERSION, Folder
 from irli.base.recipe import Recipe
-from irli.base.sparse import as_labels, as_rows
+from irli.base.sparse import as_labels, as_rows, count_labels
 from irli.base.types import Rows, Sparse
 from irli.cluster.build.job import Job
 from irli.cluster.build.label_blend import write_held
@@ -28,7 +28,7 @@ from irli.labels.build.assemble import assemble_labels
 from irli.labels.contents import pack_labels
 from irli.labels.changes.edit import take_labels
 from irli.labels.build.features import as_sparse, hash_features
-from irli.labels.index import complete_labels, count_labels
+from irli.labels.learner import complete_labels
 from irli.labels.predictor import Predictor
 from irli.labels.build.problem import LabelProblem, Split, make_label_problem
 from irli.labels.build.routing import choose_routing

@@ -386,6 +386,11 @@ def label_matrix(lists: Iterable[Iterable[str]], names: Names, unknown: str = "e
            [1., 1.]], dtype=float32)
     """
     skip = check_choice("unknown", unknown, ("error", "skip"), owner="label_matrix") == "skip"
+    if not isinstance(names, Names):
+        raise InvalidParameter(
+            "The 'names' parameter of label_matrix must be Names of labels. "
+            f"Got {type(names).__name__} instead. Pass Names.of(names), or Names.among(lists)."
+        )
     columns: list[int] = []
     ends = [0]
     for row, given in enumerate(lists):
@@ -494,7 +499,7 @@ def split_pairs(pairs: Iterable[Any], lists: list[list[str]], owner: str) -> Ite
                 'pairs such as ("meow", ["cat"]).'
             )
         text, labels = pair
-        lists.append(_as_names(labels, f"labels[{row}]", owner))
+        lists.append(as_names(labels, f"labels[{row}]", owner))
         yield text
 
 
@@ -613,7 +618,7 @@ def _each_string(values: Iterable[str], name: str, owner: str) -> Iterator[str]:
         yield value
 
 
-def _as_names(values: Iterable[str], name: str, owner: str) -> list[str]:
+def as_names(values: Iterable[str], name: str, owner: str) -> list[str]:
     """Return the names of labels, as plain strings. None may be empty."""
     must = f"The '{name}' parameter of {owner} must be a list of names of labels."
     found = list(_each(values, must))

@@ -15,6 +15,7 @@ from irli.labels.tuning.objective import Objective
 
 EVERY = 2**31 - 1  # labels: none has a larger number
 _LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
+_TINY = np.finfo(np.float32).tiny  # the least probability
 _SMALL = 1e-3  # a penalty on the squares of slope and threshold, so that they stay finite
 
 
@@ -127,6 +128,19 @@ def calibrate_scores(
         return INDEX_ALONE
     alone = _scale_order(np.array([0.0, 1.0, 0.0]), features, there, correct)
     return alone._replace(own=False, complete=0).fit_curve(given, truth)
+
+
+def to_probabilities(odds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the probabilities that log-odds stand for, in (0, 1].
+
+    Examples
+    --------
+    >>> to_probabilities(np.array([0.0, 40.0, -500.0], dtype="f4"))
+    array([5.0000000e-01, 1.0000000e+00, 1.1754944e-38], dtype=float32)
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        likely = 1 / (1 + np.exp(-odds.astype(np.float64)))
+    return np.maximum(likely, _TINY).astype(np.float32)
 
 
 def _scale_order(

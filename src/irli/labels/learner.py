@@ -1,0 +1,119 @@
+"""The learner of a label index: each function takes checked rows, and returns new contents.
+
+Nothing that is given changes: so an index replaces what it has as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from irli.base.logs import get_logger
+from irli.base.progress import Progress
+from irli.base.recipe import Recipe
+from irli.base.sparse import count_labels
+from irli.base.types import Rows, Sparse
+from irli.engine.label_layout import LabelLayout
+from irli.labels.build.assemble import assemble_labels, read_repetitions
+from irli.labels.build.problem import LabelProblem, append_titles, make_label_problem
+from irli.labels.build.routing import choose_routing
+from irli.labels.changes.new_labels import add_to_partitions
+from irli.labels.changes.online import NewRows, learn_rows, recalibrate
+from irli.labels.contents import LabelContents
+from irli.labels.tuning.tune import Wishes, tune_labels
+from irli.learning import learn
+from irli.learning.options import LearnOptions
+from irli.learning.repetition import Repetition, join_histories
+
+log = get_logger(__name__)
+
+
+def fit_labels(
+    rows: Rows, labels: Sparse, titles: Any, recipe: Recipe, wishes: Wishes, run: LearnOptions
+) -> LabelContents:
+    """Learn from rows (n, d) with labels (n, L), and from the titles of the labels (L, d)."""
+    scaling, recipe, trials = choose_routing(rows, labels, recipe, wishes, run)
+    count = rows.shape[0]
+    if titles is not None:
+        rows, labels = append_titles(rows, labels, titles)
+    made = make_label_problem(
+        rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
+    )._replace(trials=trials)
+    repetitions = learn(made.problem, recipe, run)
+    layout = assemble_labels(repetitions, count_labels(labels))
+    return complete_labels(
+        made, repetitions, layout, rows, labels, recipe, wishes, run.thread_count, run.progress
+    )
+
+
+def refit_labels(
+    old: LabelContents, rows: Rows, labels: Sparse, epochs: int, wishes: Wishes, run: LearnOptions
+) -> LabelContents:
+    """Continue learning on all rows (n, d), whose labels (n, L) may be more than the known ones."""
+    routing = old.model.routing
+    start = add_to_partitions(
+        read_repetitions(old.model.layout),
+        routing.apply(rows),
+        labels[:, len(old.counts) :],
+        old.recipe,
+    )
+    made = make_label_problem(rows, labels, old.recipe, old.trained, routing)
+    repetitions = learn(made.problem, dataclasses.replace(old.recipe, epochs=epochs), run, start)
+    layout = assemble_labels(repetitions, count_labels(labels))
+    new = complete_labels(
+        made, repetitions, layout, rows, labels, old.recipe, wishes, run.thread_count, run.progress
+    )
+    return dataclasses.replace(
+        new, history=old.history + new.history, names=old.names, vectorizer=old.vectorizer
+    )
+
+
+def partial_fit_labels(
+    old: LabelContents, rows: Rows, labels: Sparse, threads: int, titles: int = 0
+) -> LabelContents:
+    """Learn from new rows alone. So many of the last rows are `titles` of labels."""
+    used = np.flatnonzero(np.diff(labels.indptr))
+    rows, labels, given = rows[used], labels[used], len(used) - titles
+    some = NewRows(rows[:given], labels[:given])  # rows to come are unlike titles
+    cost, calibration = recalibrate(old, some, old.recipe.seed, threads)
+    new = learn_rows(old, NewRows(rows, labels), threads, cost)
+    known = len(old.model.layout.near_scale)
+    return dataclasses.replace(
+        new,
+        model=new.model._replace(calibration=calibration),
+        rows=new.rows - titles,
+        counts=new.counts - count_labels(labels[given:]),
+        titled=[*old.titled, (known + given, known + len(used))] if titles else old.titled,
+    )
+
+
+def complete_labels(
+    made: LabelProblem,
+    repetitions: list[Repetition],
+    layout: LabelLayout,
+    rows: Rows,
+    labels: Sparse,
+    recipe: Recipe,
+    wishes: Wishes,
+    threads: int,
+    progress: Progress = False,
+) -> LabelContents:
+    """Run the last phase, tune, on rows (n, d) with labels (n, L), those of the layout."""
+    model = tune_labels(layout, rows, labels, made, recipe, wishes, threads, progress)
+    ranker = "with" if model.calibration.is_blended else "without"
+    log.info("tuned: %s, %s ranker", model.parameters, ranker)
+    given = rows.shape[0] - made.titles
+    near = len(np.union1d(*made.split))  # rows with labels, the titles last
+    return LabelContents(
+        recipe=recipe,
+        model=model,
+        history=[*join_histories(repetitions), *made.trials, *model.trials],
+        rows=given,
+        dim=rows.shape[1],
+        counts=count_labels(labels[:given]),
+        trained=made.trained,
+        wishes=wishes,
+        titled=[(near - made.titles, near)] if made.titles else [],
+    )
