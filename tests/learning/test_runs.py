@@ -63,21 +63,6 @@ def test_learning_leaves_the_caller_s_random_state_alone() -> None:
     np.testing.assert_array_equal(np.random.random(3), right[1])  # noqa: NPY002
 
 
-def test_learning_sets_the_threads_of_torch_and_resets_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[int] = []
-
-    def watched(*given: Any, **options: Any) -> Any:
-        seen.append(torch.get_num_threads())
-        return learn_repetitions(*given, **options)
-
-    monkeypatch.setattr(runs, "learn_repetitions", watched)
-    learn_task(vector_task(small_default(epochs=1)), threads=2)
-    assert seen == [2]
-    assert torch.get_num_threads() == 1  # as the tests have set it
-
-
 # --- resuming --------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from irli.errors import InvalidParameter, MissingDependency
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition
+from irli.learning.threads import let_threads_sleep
 
 
 def learn(
@@ -36,6 +37,7 @@ def learn(
 
 def load_runs(device: str = "cpu") -> Any:
     """Import `irli.learning.runs`. Raise if torch is not installed or cannot use `device`."""
+    let_threads_sleep()
     try:
         import torch
 

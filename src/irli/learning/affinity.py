@@ -25,6 +25,7 @@ from irli.engine.top_k import SCORES
 from irli.learning.batches import Inputs
 from irli.learning.network import RouterNetwork, log_scores
 from irli.learning.sizes import bucket_dtype, count_kept_buckets
+from irli.learning.threads import current_threads
 from irli.learning.torch_topk import log_sums, top_k
 
 _BLOCK = 2048  # queries scored at a time, for items without vectors
@@ -134,7 +135,7 @@ class Affinity:
                 best[start : start + _PART, :width][unwanted] = drawn
 
         jobs = [partial(rank, start) for start in range(0, len(items), _PART)]
-        run_all(jobs, torch.get_num_threads())
+        run_all(jobs, current_threads())
 
     @torch.no_grad()
     def _find_best(self, normalize: bool, choices: int) -> BestBuckets:

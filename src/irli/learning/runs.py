@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypedDict
-
-import torch
 
 from irli.base.progress import track
 from irli.base.recipe import Recipe
@@ -21,6 +18,7 @@ from irli.learning.checkpoint import Checkpoint, open_checkpoint
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition, group_repetitions
+from irli.learning.threads import use_threads
 from irli.learning.training import learn_repetitions
 
 
@@ -41,7 +39,7 @@ def learn(
         if many:
             _learn_in_processes(problem, recipe, checkpoint, options)
         done: list[Repetition] = []
-        with _limit_torch_threads(options.thread_count):
+        with use_threads(options.thread_count):
             for numbers in group_repetitions(recipe):
                 group = checkpoint.load(numbers)
                 if group is None:
@@ -74,7 +72,7 @@ def learn_group(
     if checkpoint.load(numbers) is not None:
         return
     earlier = checkpoint.load_all(recipe, before=numbers[0]) if recipe.boost else []
-    with _limit_torch_threads(options.thread_count):
+    with use_threads(options.thread_count):
         group = learn_repetitions(
             problem,
             recipe,
@@ -145,13 +143,3 @@ def _learn_saved(
 ) -> None:
     """Learn one group of a saved problem. Runs in a worker process."""
     learn_group(Problem.load(Path(folder)), recipe, numbers, checkpoint, options)
-
-
-@contextmanager
-def _limit_torch_threads(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from irli.engine.top_k import LEAST_COLUMNS, MOST_LARGEST, find_top_k, log_sum_exps
+from irli.learning.threads import current_threads
 
 
 def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -20,7 +21,7 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     few = count > MOST_LARGEST or scores.shape[1] < LEAST_COLUMNS
     if scores.device.type != "cpu" or few:
         return torch.topk(scores, count, dim=1)
-    values, columns = find_top_k(scores.contiguous().numpy(), count, torch.get_num_threads())
+    values, columns = find_top_k(scores.contiguous().numpy(), count, current_threads())
     return torch.from_numpy(values), torch.from_numpy(columns)
 
 
@@ -34,4 +35,4 @@ def log_sums(scores: Tensor) -> Tensor:
     """
     if scores.device.type != "cpu":
         return torch.logsumexp(scores, dim=1, keepdim=True)
-    return torch.from_numpy(log_sum_exps(scores.contiguous().numpy(), torch.get_num_threads()))
+    return torch.from_numpy(log_sum_exps(scores.contiguous().numpy(), current_threads()))

@@ -24,6 +24,7 @@ from irli.learning.problem import Problem
 from irli.learning.repetition import History, Repetition
 from irli.learning.sizes import count_drawn
 from irli.learning.state import pack_state, read_heads, unpack_state
+from irli.learning.threads import threads_for_step
 from irli.learning.validation import Validation
 
 log = get_logger(__name__)
@@ -215,20 +216,24 @@ class Learner:
     def train_epoch(self) -> float:
         """Train the routers for one epoch. Return the mean loss."""
         self.network.train()
-        losses = []
-        for rows in self._draw_batches():
-            pairs, queries = self._make_batch(rows)
-            queries = with_noise(queries, self.noise[rows]).to(self.device)
-            loss = LOSS[self.recipe.loss](self.network(queries).flatten(0, 1), pairs)
-            for optimizer in self.optimizers:
-                optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            for optimizer in self.optimizers:
-                optimizer.step()
-            for schedule in self.schedules:
-                schedule.step()
-            losses.append(loss.item())
+        step = self.recipe.batch_size * self.network.out.weight.numel()
+        with threads_for_step(step):
+            losses = [self._step(rows) for rows in self._draw_batches()]
         return float(np.mean(losses))
+
+    def _step(self, rows: NDArray[np.int64]) -> float:
+        """Train the routers on a batch. Return the loss."""
+        pairs, queries = self._make_batch(rows)
+        queries = with_noise(queries, self.noise[rows]).to(self.device)
+        loss = LOSS[self.recipe.loss](self.network(queries).flatten(0, 1), pairs)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        for schedule in self.schedules:
+            schedule.step()
+        return loss.item()
 
     def _draw_batches(self) -> Iterator[NDArray[np.int64]]:
         """Yield the query rows of each batch of an epoch."""
