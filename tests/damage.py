@@ -46,7 +46,7 @@ def _add_near_rows(folder: Folder) -> Folder:
     arrays |= {"ranking_factors": ones, "ranking_means": 0 * ones}
     meta = folder.meta | {
         "calibration": folder.meta["calibration"] | {"by_votes": 0.3, "own": True},
-        "alone": {"by_margin": 0.0, "by_score": 1.5, "threshold": -1.0},
+        "alone": {"by_margin": 0.0, "by_score": 1.5, "threshold": -1.0, "curve": []},
         "defaults": folder.meta["defaults"] | {"near": 7},
         "scaling": {"routing": "given", "ranking": "standard"},
         "cost": 0.5,

@@ -51,9 +51,8 @@ Files = dict[
 
 
 def write_bases(place: Path) -> list[Path]:
-    """Write small indexes of all kinds, in the first format and in the current one."""
+    """Write small indexes of all kinds."""
     for name in ("codes", "int8", "features", "texts", "shards", "label-shards"):
-        shutil.copytree(FOLDERS / name, place / f"{name}-1")
         irli.load(FOLDERS / name).save(place / name)
     for name in ("int8-l2", "floats"):
         VectorIndex.from_folder(read(name)).save(place / name)

@@ -148,7 +148,7 @@ def test_the_format_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 GOLDEN = """\
 {
-  "checksum": "fa008553606ee42f3bdfa48b1d355a977098e201e3fe14799a1883ce98ccc8b6",
+  "checksum": "aef34932149f3f0eba502903e5ef1f64123ddea73cfa0b624f061766a9a186a1",
   "files": {
     "ids": {
       "bytes": 144,
@@ -182,7 +182,7 @@ GOLDEN = """\
     "metric": "l2",
     "name": "tiny \\u00e9"
   },
-  "version": 2
+  "version": 1
 }
 """
 
@@ -292,7 +292,7 @@ def test_a_path_without_an_index(tmp_path: Path) -> None:
         (b"[" * 100_000, "not valid JSON"),
         (b"[1, 2]", "belongs to something else"),
         (b'{"format": "other"}', "belongs to something else"),
-        (b'{"format": "irli-index", "version": 2}', "has been edited"),
+        (b'{"format": "irli-index", "version": 1}', "has been edited"),
     ],
 )
 def test_a_manifest_that_is_not_ours(index: Path, content: bytes, message: str) -> None:
@@ -309,7 +309,7 @@ def test_an_edited_manifest_is_noticed(index: Path) -> None:
 
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_newer_version_asks_for_an_upgrade(index: Path, seal: bool) -> None:
-    edit_manifest(index, lambda manifest: manifest.update(version=3, files=[]), seal=seal)
+    edit_manifest(index, lambda manifest: manifest.update(version=2, files=[]), seal=seal)
     with pytest.raises(IncompatibleVersion, match="Upgrade irli"):
         read_folder(index)
 
@@ -318,7 +318,7 @@ def test_a_newer_version_asks_for_an_upgrade(index: Path, seal: bool) -> None:
     "change",
     [
         lambda m: m.update(version=0),
-        lambda m: m.update(version="2"),
+        lambda m: m.update(version="1"),
         lambda m: m.update(version=None),
         lambda m: m.update(kind=3),
         lambda m: m.update(meta=[]),

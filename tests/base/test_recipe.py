@@ -13,210 +13,133 @@ import irli
 from irli.base.recipe import RECIPES, Recipe, as_recipe, is_exact_cheap, recipe
 from irli.errors import InvalidParameter
 
-DEFAULT = {
-    "name": "default",
+TRAINING = {
     "repetitions": 1,
-    "buckets": 0,
-    "start": "kmeans",
-    "trunk": "own",
-    "router": "warm",
-    "linear": 128,
+    "buckets": None,
     "hidden": 32,
-    "features": 0,
-    "standardize": True,
-    "scoring": "int8",
-    "pieces": None,
-    "loss": "softmax",
-    "neighbors": 20,
-    "training_points": 0,
-    "query_share": 0.4,
-    "mixed_queries": 20_000,
-    "noise": 0.12,
-    "affinity": "both",
-    "probe_cut": 0.005,
-    "normalize_affinity": False,
-    "exact_affinity": False,
-    "repartition": "bounded",
-    "choices": 32,
+    "choices": None,
     "slack": 1.3,
     "buckets_per_item": 2,
-    "self_hits": True,
-    "boost": True,
     "epochs": 10,
-    "repartition_every": 0,
+    "repartition_every": None,
     "epoch_size": 65_536,
     "stop_moved": 0.02,
     "until_converged": False,
-    "accept": "validated",
     "batch_size": 512,
     "learning_rate": 0.002,
+    "seed": 0,
+}
+VECTORS = {
+    "scoring": "int8",
+    "pieces": None,
+    "neighbors": 20,
+    "training_points": None,
+    "query_share": 0.4,
+    "mixed_queries": 20_000,
+    "noise": 0.12,
+    "self_hits": True,
+    "boost": True,
+}
+NO_LABELS: dict[str, Any] = {"features": None, "trunk": None}
+NO_VECTORS = dict.fromkeys(VECTORS)
+SWITCHES = {
+    "start": "kmeans",
+    "router": "warm",
+    "standardize": True,
+    "loss": "softmax",
+    "affinity": "both",
+    "repartition": "bounded",
+    "accept": "validated",
     "schedule": "one-cycle",
     "search": "threshold",
-    "seed": 0,
 }
-PAPER = {
-    "name": "paper",
+DEFAULT: dict[str, Any] = {"name": "default", **TRAINING, **VECTORS, **NO_LABELS, **SWITCHES}
+PAPER_TRAINING = {
     "repetitions": 32,
     "buckets": 5000,
-    "start": "hash",
-    "trunk": "own",
-    "router": "network",
-    "linear": 128,
     "hidden": 1024,
-    "features": 0,
-    "standardize": False,
-    "scoring": "full",
-    "pieces": 0,
-    "loss": "sigmoid-bce",
-    "neighbors": 100,
-    "training_points": 10_000_000,
-    "query_share": 0.4,
-    "mixed_queries": 0,
-    "noise": 0.0,
-    "affinity": "item",
-    "probe_cut": 0.0,
-    "normalize_affinity": False,
-    "exact_affinity": True,
-    "repartition": "least-loaded",
-    "choices": 10,
+    "choices": None,
     "slack": 1.3,
     "buckets_per_item": 1,
-    "self_hits": False,
-    "boost": False,
     "epochs": 30,
     "repartition_every": 5,
     "epoch_size": 0,
     "stop_moved": 0.0,
     "until_converged": False,
-    "accept": "always",
     "batch_size": 256,
     "learning_rate": 0.001,
-    "schedule": "constant",
-    "search": "votes",
     "seed": 0,
 }
-PAPER_DEEP = {
-    "name": "paper-deep",
-    "repetitions": 4,
-    "buckets": 20_000,
-    "start": "hash",
-    "trunk": "own",
-    "router": "network",
-    "linear": 128,
-    "hidden": 1024,
-    "features": 0,
-    "standardize": False,
+PAPER_VECTORS = {
     "scoring": "full",
     "pieces": 0,
-    "loss": "sigmoid-bce",
     "neighbors": 100,
     "training_points": 10_000_000,
-    "query_share": 1.0,
+    "query_share": 0.4,
     "mixed_queries": 0,
     "noise": 0.0,
-    "affinity": "item",
-    "probe_cut": 0.0,
-    "normalize_affinity": False,
-    "exact_affinity": True,
-    "repartition": "least-loaded",
-    "choices": 10,
-    "slack": 1.3,
-    "buckets_per_item": 1,
     "self_hits": False,
     "boost": False,
-    "epochs": 20,
-    "repartition_every": 5,
-    "epoch_size": 0,
-    "stop_moved": 0.0,
-    "until_converged": False,
+}
+PAPER_SWITCHES = {
+    "start": "hash",
+    "router": "network",
+    "standardize": False,
+    "loss": "sigmoid-bce",
+    "affinity": "item",
+    "repartition": "least-loaded",
     "accept": "always",
-    "batch_size": 256,
-    "learning_rate": 0.001,
     "schedule": "constant",
     "search": "votes",
-    "seed": 0,
 }
+PAPER = {"name": "paper", **PAPER_TRAINING, **PAPER_VECTORS, **NO_LABELS, **PAPER_SWITCHES}
+DEEP = {"repetitions": 4, "buckets": 20_000, "epochs": 20, "query_share": 1.0}
+PAPER_DEEP = PAPER | {"name": "paper-deep"} | DEEP
 PAPER_LABELS = {
     "name": "paper-labels",
-    "repetitions": 32,
-    "buckets": 20_000,
-    "start": "hash",
-    "trunk": "own",
-    "router": "network",
-    "linear": 128,
-    "hidden": 1024,
+    **PAPER_TRAINING,
+    **NO_VECTORS,
     "features": 0,
-    "standardize": False,
-    "scoring": "full",
-    "pieces": 0,
-    "loss": "sigmoid-bce",
-    "neighbors": 100,
-    "training_points": 10_000_000,
-    "query_share": 0.4,
-    "mixed_queries": 0,
-    "noise": 0.0,
-    "affinity": "queries",
-    "probe_cut": 0.0,
-    "normalize_affinity": False,
-    "exact_affinity": True,
-    "repartition": "least-loaded",
-    "choices": 10,
-    "slack": 1.3,
-    "buckets_per_item": 1,
-    "self_hits": False,
-    "boost": False,
-    "epochs": 30,
-    "repartition_every": 5,
-    "epoch_size": 0,
-    "stop_moved": 0.0,
-    "until_converged": False,
-    "accept": "always",
-    "batch_size": 256,
-    "learning_rate": 0.001,
-    "schedule": "constant",
-    "search": "votes",
-    "seed": 0,
-}
+    "trunk": "own",
+    **PAPER_SWITCHES,
+} | {"buckets": 20_000, "affinity": "sum"}
 LABELS = {
     "name": "labels",
-    "repetitions": 4,
-    "buckets": 0,
-    "start": "kmeans",
-    "trunk": "shared",
-    "router": "network",
-    "linear": 0,
-    "hidden": 192,
-    "features": 1_048_576,
-    "standardize": True,
-    "scoring": "full",
-    "pieces": 0,
-    "loss": "softmax",
-    "neighbors": 20,
-    "training_points": 0,
-    "query_share": 0.4,
-    "mixed_queries": 0,
-    "noise": 0.0,
-    "affinity": "queries",
-    "probe_cut": 0.0,
-    "normalize_affinity": True,
-    "exact_affinity": False,
-    "repartition": "bounded",
-    "choices": 32,
+    "repetitions": None,
+    "buckets": None,
+    "hidden": None,
+    "choices": None,
     "slack": 1.3,
     "buckets_per_item": 1,
-    "self_hits": False,
-    "boost": False,
-    "epochs": 5,
+    "epochs": None,
     "repartition_every": 1,
     "epoch_size": 0,
     "stop_moved": 0.02,
     "until_converged": False,
+    "batch_size": None,
+    "learning_rate": None,
+    "seed": 0,
+    **NO_VECTORS,
+    "features": 1_048_576,
+    "trunk": "shared",
+    "start": None,
+    "router": "network",
+    "standardize": True,
+    "loss": None,
+    "affinity": "queries",
+    "repartition": "bounded",
     "accept": "validated",
-    "batch_size": 128,
-    "learning_rate": 0.002,
     "schedule": "one-cycle",
     "search": "threshold",
-    "seed": 0,
+}
+MANY_LABELS = {
+    "start": "kmeans",
+    "repetitions": 4,
+    "hidden": 192,
+    "loss": "softmax",
+    "epochs": 5,
+    "batch_size": 128,
+    "learning_rate": 0.002,
 }
 AUTO = DEFAULT | {"name": "auto"}
 EXACT = DEFAULT | {"name": "exact", "buckets": 1, "pieces": 0, "self_hits": False}
@@ -245,6 +168,7 @@ def test_these_are_all_recipes() -> None:
 def test_changes_touch_nothing_else() -> None:
     changed = recipe("paper", repetitions=4, buckets=64)
     assert dataclasses.asdict(changed) == PAPER | {"repetitions": 4, "buckets": 64}
+    assert recipe("paper", repetitions=None, pieces=None) == recipe("paper")  # None: not given
     assert dataclasses.asdict(recipe("paper")) == PAPER
 
 
@@ -287,17 +211,20 @@ def test_unknown_settings(setting: str, near: str | None) -> None:
     assert str(caught.value) == f"The recipe has no setting '{setting}'. {advice}"
 
 
-@pytest.mark.parametrize("old", ["cut", "lift", "keep", "every", "mixes"])
-def test_names_of_old_folders_are_not_settings(old: str) -> None:
-    with pytest.raises(InvalidParameter, match=f"no setting '{old}'"):
-        recipe(**{old: 1})
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [("default", "features", 5), ("paper", "trunk", "own"), ("labels", "pieces", 8)],
+)
+def test_settings_of_the_other_kind_of_index(name: str, setting: str, value: Any) -> None:
+    with pytest.raises(InvalidParameter, match=f"'{name}' has no setting '{setting}'.* Got"):
+        recipe(name, **{setting: value})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"repetitions": 0}, r"'repetitions' parameter of the recipe.*Got 0"),
-        ({"buckets": -1}, "'buckets' parameter"),
+        ({"buckets": 0}, "'buckets' parameter"),
         ({"buckets_per_item": 3}, r"'buckets_per_item'.*\[1, 2\]"),
         ({"pieces": 513}, r"'pieces'.*\[0, 512\]"),
         ({"pieces": "8"}, "'pieces' parameter"),
@@ -312,13 +239,12 @@ def test_names_of_old_folders_are_not_settings(old: str) -> None:
             {"until_converged": True, "start": "one-per-item", "router": "network"},
             "'until_converged' parameter of the recipe must be False with start='one-per-item'",
         ),
-        ({"start": "alone"}, "'start'.*'kmeans', 'hash', 'one-per-item'"),
+        ({"start": "alone"}, "'start'.*'kmeans', 'one-per-item', 'hash'"),
         ({"accept": "never"}, "'accept'.*'validated', 'always'"),
         ({"seed": 2**31}, "'seed' parameter"),
         ({"start": "hash"}, "must be 'network' with start='hash'"),
-        ({"trunk": "shared"}, "router='network' and boost=False"),
         ({"repartition": "least-loaded"}, "'buckets_per_item' parameter of the recipe must be 1"),
-        ({"exact_affinity": True}, r"affinity='item' or 'queries'.*Got affinity='both', probe_cut"),
+        ({"affinity": "sum"}, "'buckets_per_item' parameter of the recipe must be 1 with affinity"),
     ],
 )
 def test_values_that_are_refused(change: dict[str, Any], message: str) -> None:
@@ -330,12 +256,11 @@ def test_values_that_are_refused(change: dict[str, Any], message: str) -> None:
 
 
 def test_the_paper_asks_for_nothing_that_depends_on_the_data() -> None:
-    # A network has no linear features, which only a warm router has.
-    assert dataclasses.asdict(recipe("paper").resolve(10**6, 96)) == PAPER | {"linear": 0}
+    assert dataclasses.asdict(recipe("paper").resolve(10**6, 96)) == PAPER | {"choices": 10}
     asked = recipe("paper-labels").resolve_for_labels(10**5)
-    assert dataclasses.asdict(asked) == PAPER_LABELS | {"linear": 0}
+    assert dataclasses.asdict(asked) == PAPER_LABELS | {"choices": 10}
     deep = recipe("paper-deep").resolve(12_500_000, 96)
-    assert dataclasses.asdict(deep) == PAPER_DEEP | {"linear": 0}
+    assert dataclasses.asdict(deep) == PAPER_DEEP | {"choices": 10}
 
 
 @pytest.mark.parametrize("items", [19_999, 20_000])
@@ -360,7 +285,6 @@ def test_the_paper_s_buckets_must_fit_the_data(items: int) -> None:
                 "buckets": 1,
                 "choices": 1,
                 "buckets_per_item": 1,
-                "linear": 3,
                 "scoring": "full",
                 "pieces": 0,
                 "training_points": 200_000,
@@ -370,12 +294,22 @@ def test_the_paper_s_buckets_must_fit_the_data(items: int) -> None:
         (
             100_000,
             768,
-            {"buckets": 2048, "training_points": 200_000, "repartition_every": 2},
+            {
+                "buckets": 2048,
+                "choices": 32,
+                "training_points": 200_000,
+                "repartition_every": 2,
+            },
         ),
         (
             10_000_000,
             96,
-            {"buckets": 16_384, "linear": 96, "training_points": 50_000, "repartition_every": 5},
+            {
+                "buckets": 16_384,
+                "choices": 32,
+                "training_points": 50_000,
+                "repartition_every": 5,
+            },
         ),
     ],
 )
@@ -383,7 +317,7 @@ def test_the_default_is_filled_in(items: int, dim: int, filled: dict[str, Any]) 
     assert dataclasses.asdict(recipe().resolve(items, dim)) == DEFAULT | filled
 
 
-ONE_BUCKET = {"choices": 1, "buckets_per_item": 1, "linear": 64, "repartition_every": 2}
+ONE_BUCKET = {"choices": 1, "buckets_per_item": 1, "repartition_every": 2}
 
 
 def test_auto_learns_nothing_for_few_items() -> None:
@@ -414,17 +348,24 @@ def test_few_labels_get_an_output_each() -> None:
         "buckets": 2048,
         "repetitions": 1,
         "hidden": 2048,
+        "choices": 32,
         "loss": "sigmoid-bce",
         "epochs": 20,
         "batch_size": 256,
         "learning_rate": 4e-3,
     }
     assert dataclasses.asdict(recipe("labels").resolve_for_labels(2048)) == LABELS | few
-    asked = recipe("labels", hidden=16, epochs=3).resolve_for_labels(2048)
-    assert dataclasses.asdict(asked) == LABELS | few | {"hidden": 16, "epochs": 3}
     many = dataclasses.asdict(recipe("labels").resolve_for_labels(2049))
-    assert many == LABELS | {"buckets": 226}
+    assert many == LABELS | MANY_LABELS | {"buckets": 226, "choices": 32}
     assert recipe("labels", buckets=64).resolve_for_labels(983).start == "kmeans"
+    assert recipe("labels", start="kmeans").resolve_for_labels(983).buckets == 156
+
+
+@pytest.mark.parametrize("name", MANY_LABELS)
+@pytest.mark.parametrize("labels", [983, 15_031])
+def test_what_is_given_is_kept_even_if_it_is_the_default(name: str, labels: int) -> None:
+    for value in {MANY_LABELS[name], recipe("labels").resolve_for_labels(983).__dict__[name]}:
+        assert getattr(recipe("labels", **{name: value}).resolve_for_labels(labels), name) == value
 
 
 def test_what_the_data_bounds() -> None:
@@ -439,7 +380,9 @@ def test_what_the_data_bounds() -> None:
 
 @pytest.mark.parametrize("name", ["auto", "default", "exact", "paper", "paper-deep"])
 def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
-    with pytest.raises(InvalidParameter, match=f"labels have no vectors.* Got '{name}'"):
+    with pytest.raises(
+        InvalidParameter, match=f"must be one for labels: 'labels', .* Got '{name}'"
+    ):
         recipe(name).resolve_for_labels(100)
 
 

@@ -97,13 +97,13 @@ LABEL_SHARDS = Path(__file__).parents[1] / "data" / "format-1" / "label-shards"
 
 def test_info_of_labels_in_shards(run: Runner) -> None:
     shown = run("info", LABEL_SHARDS).out
-    assert "9 labels with names, in 2 shards, from 90 rows of 12 features" in shown
+    assert "9 labels with names, in 2 shards, from 120 rows of 67 features" in shown
     said = run("info", LABEL_SHARDS, "--json").json
     assert (said["kind"], said["shards"], said["items"]) == ("label-shards", 2, 9)
 
 
-def test_label_shards_of_an_early_version(run: Runner, tmp_path: Path) -> None:
-    rows, carried = np.eye(12, dtype=np.float32), np.arange(12)[:, None] % 9
+def test_label_shards_predict_and_are_judged(run: Runner, tmp_path: Path) -> None:
+    rows, carried = np.eye(67, dtype=np.float32)[:12], np.arange(12)[:, None] % 9
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "labels.npy", carried)
     found = run("labels", "predict", LABEL_SHARDS, tmp_path / "rows.npy", "--json").json

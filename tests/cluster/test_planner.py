@@ -187,7 +187,9 @@ def test_the_memory_of_a_build_follows_what_learning_keeps() -> None:
     kept = sizes.count_kept_buckets(400_000, recipe.choices)
     twice = dataclasses.replace(recipe, buckets=1 << 17)
     wider = count_build_bytes(400_000, 96, twice) - count_build_bytes(400_000, 96, recipe)
-    weights = 16 * (twice.buckets - recipe.buckets) * (recipe.linear + recipe.hidden)
+    weights = (
+        16 * (twice.buckets - recipe.buckets) * (sizes.count_linear(96, recipe) + recipe.hidden)
+    )
     assert place == 6
     assert wider == weights + 2 * 400_000 * kept  # numbers of buckets of 4 bytes, not of 2
 

@@ -41,22 +41,24 @@ class World:
         self.wanted = wanted
         self.wanted_by = sp.csr_array(wanted)
         self.held = rng.integers(buckets, size=N).astype(np.int32)
+        self.mean = self.chances("queries").mean(axis=0)
 
-    def affinity(self, recipe: irli.Recipe) -> Affinity:
+    def affinity(self, kind: str = "both") -> Affinity:
         scored = Inputs(torch.cat([self.items, self.strangers]).numpy())
+        recipe = irli.recipe("default", affinity=kind, choices=32)
         return Affinity(self.network, 0, scored, self.wanted_by, recipe)
 
-    def chances(self, cut: float) -> NDArray[np.float64]:
+    def chances(self, kind: str) -> NDArray[np.float64]:
         """(N + strangers, B): what each f says, dense."""
         with torch.no_grad():
             logits = self.network(torch.cat([self.items, self.strangers]))[:, 0].double().numpy()
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
-        return p if cut == 0 else p / (p + cut)
+        return p / (p + 0.005) if kind == "both" else p
 
-    def dense(self, kind: str, cut: float, held: NDArray | None = None) -> NDArray[np.float64]:
+    def dense(self, kind: str, held: NDArray | None = None) -> NDArray[np.float64]:
         """The affinity of every item to every bucket (N, B) by the definitions."""
-        chance = self.chances(cut)
+        chance = self.chances(kind)
         own = np.full(N, 0.0 if kind == "queries" else ITEM_WEIGHT)
         wanted = np.zeros_like(self.wanted) if kind == "item" else self.wanted
         own[wanted.sum(axis=1) == 0] = ITEM_WEIGHT
@@ -68,7 +70,7 @@ class World:
                 weights *= 1 - chance[:, held[item]]
                 mine *= 1 - chance[item, held[item]]
             total[item] = mine * chance[item] + weights @ chance
-        return total
+        return total / self.mean if kind == "queries" else total
 
 
 def check_ranking(best: NDArray, lead: NDArray, right: NDArray, count: int) -> None:
@@ -87,24 +89,22 @@ def check_ranking(best: NDArray, lead: NDArray, right: NDArray, count: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["item", "queries", "both"])
-@pytest.mark.parametrize("cut", [0.0, 0.005, 0.3])
 @pytest.mark.parametrize("buckets", [2, 16, 64])
-def test_definitions(kind: str, cut: float, buckets: int) -> None:
+def test_definitions(kind: str, buckets: int) -> None:
     world = World(buckets)
-    rank = world.affinity(irli.recipe("default", affinity=kind, probe_cut=cut))
-    right = world.dense(kind, cut)
+    rank = world.affinity(kind)
+    right = world.dense(kind)
     for count in (1, 2, buckets // 2, buckets):
         best, lead = rank(np.arange(N), count)
         check_ranking(best, lead, right, count)
 
 
 @pytest.mark.parametrize("kind", ["item", "queries", "both"])
-@pytest.mark.parametrize("cut", [0.0, 0.005])
-def test_complementing(kind: str, cut: float) -> None:
+def test_complementing(kind: str) -> None:
     world = World(16, seed=1)
-    rank = world.affinity(irli.recipe("default", affinity=kind, probe_cut=cut))
-    first = world.dense(kind, cut)
-    second = world.dense(kind, cut, world.held)
+    rank = world.affinity(kind)
+    first = world.dense(kind)
+    second = world.dense(kind, world.held)
     assert np.abs(first - second).max() > 0.1  # the held bucket matters
     best, lead = rank.complementing(world.held)(np.arange(N), 16)
     check_ranking(best, lead, second, 16)
@@ -112,7 +112,7 @@ def test_complementing(kind: str, cut: float) -> None:
 
 def test_any_items_in_any_order() -> None:
     world = World(16)
-    rank = world.affinity(irli.recipe("default"))
+    rank = world.affinity()
     whole, lead = rank(np.arange(N), 5)
     some = np.array([69, 3, 3, 0, 41])
     best, sure = rank(some, 5)
@@ -122,22 +122,23 @@ def test_any_items_in_any_order() -> None:
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(16)
-    rank = world.affinity(irli.recipe("default"))
+    rank = world.affinity()
     whole = rank(np.arange(N), 16)
     monkeypatch.setattr(module, "_BLOCK", 9)
-    again = world.affinity(irli.recipe("default"))
+    again = world.affinity()
     parts = again(np.arange(N), 16)
     np.testing.assert_allclose(parts[1], whole[1], rtol=1e-4, atol=1e-6)
-    check_ranking(parts[0], parts[1], world.dense("both", 0.005), 16)
+    check_ranking(parts[0], parts[1], world.dense("both"), 16)
 
 
 def test_lonely_items_are_ranked_by_their_own_vector() -> None:
     world = World(16)
-    own = world.dense("item", 0.005)
+    own = world.dense("item")
     for kind in ("queries", "both", "item"):
-        best, _ = world.affinity(irli.recipe("default", affinity=kind))(np.arange(N), 1)
+        best, _ = world.affinity(kind)(np.arange(N), 1)
         for item in world.lonely:
-            assert best[item, 0] == own[item].argmax()
+            right = own[item] / world.mean if kind == "queries" else own[item]
+            assert best[item, 0] == right.argmax()
 
 
 @pytest.mark.parametrize("kind", ["item", "queries", "both"])
@@ -145,13 +146,13 @@ def test_only_the_best_of_each_f_are_kept(monkeypatch: pytest.MonkeyPatch, kind:
     """With fewer kept than there are buckets: the kept ones first, the rest by f(item)."""
     monkeypatch.setattr(module, "count_kept_buckets", lambda *_: 5)
     world = World(32, seed=2)
-    rank = world.affinity(irli.recipe("default", affinity=kind))
-    chance = world.chances(0.005)
+    rank = world.affinity(kind)
+    chance = world.chances(kind)
     weak = np.argsort(-chance, axis=1)[:, 5:]
     np.put_along_axis(chance, weak, 0, axis=1)
-    world.chances = lambda cut: chance  # type: ignore[method-assign]
-    right = world.dense(kind, 0.005)
-    own = World(32, seed=2).chances(0.005)
+    world.chances = lambda kind: chance  # type: ignore[method-assign]
+    right = world.dense(kind)
+    own = World(32, seed=2).chances(kind)
 
     best, _ = rank(np.arange(N), 5)
     for item in range(N):
@@ -179,7 +180,7 @@ def test_among_some_buckets(monkeypatch: pytest.MonkeyPatch, kept: int, rooms: i
     """The order of some buckets is theirs in the whole ranking, kept or not."""
     monkeypatch.setattr(module, "count_kept_buckets", lambda *_: kept)
     world = World(32, seed=4)
-    rank = world.affinity(irli.recipe("default"))
+    rank = world.affinity()
     among = np.sort(np.random.default_rng(1).choice(32, rooms, replace=False))
     whole, _ = rank(np.arange(N), 32)
     best, _ = rank(np.arange(N), 4, among)
@@ -191,7 +192,7 @@ def test_among_some_buckets(monkeypatch: pytest.MonkeyPatch, kept: int, rooms: i
 def test_ranking_leaves_no_trace() -> None:
     """The scratch of one item must not leak into the next, nor one call into the next."""
     world = World(64, seed=3)
-    rank = world.affinity(irli.recipe("default"))
+    rank = world.affinity()
     for _ in range(3):
         for item in (0, 5, 17):
             alone, _ = rank(np.array([item]), 10)
@@ -221,23 +222,22 @@ class Strange:
         self.wanted[self.lonely] = 0
         self.held = rng.integers(buckets, size=N).astype(np.int32)
 
-    def affinity(self, head: int = 1, **changes: object) -> Affinity:
-        recipe = irli.recipe("labels", **changes)
+    def affinity(self, head: int = 1, *, normalize: bool = True) -> Affinity:
+        kind = "queries" if normalize else "both"
+        recipe = irli.recipe("default", affinity=kind, choices=32)
         wanted = sp.csr_array(self.wanted)
         return Affinity(
             self.network, head, Inputs(self.queries), wanted, recipe, items_are_queries=False
         )
 
-    def chances(self, cut: float, normalize: bool, head: int = 1) -> NDArray[np.float64]:
+    def chances(self, *, normalize: bool, head: int = 1) -> NDArray[np.float64]:
         """(queries, B), dense."""
         with torch.no_grad():
             batch = Inputs(self.queries).take(np.arange(50))
             logits = self.network(batch)[:, head].double().numpy()
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
-        if cut:
-            p = p / (p + cut)
-        return p / p.mean(axis=0) if normalize else p
+        return p / p.mean(axis=0) if normalize else p / (p + 0.005)
 
 
 WANTED = [item for item in range(N) if item not in (0, 17, 69)]
@@ -245,14 +245,11 @@ WANTED = [item for item in range(N) if item not in (0, 17, 69)]
 
 @pytest.mark.parametrize("head", [0, 1])
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("cut", [0.0, 0.005])
 @pytest.mark.parametrize("buckets", [2, 16, 64])
-def test_affinity_of_items_without_vectors(
-    head: int, normalize: bool, cut: float, buckets: int
-) -> None:
+def test_affinity_of_items_without_vectors(head: int, normalize: bool, buckets: int) -> None:
     world = Strange(buckets)
-    right = (world.wanted @ world.chances(cut, normalize, head))[WANTED]
-    rank = world.affinity(head, probe_cut=cut, normalize_affinity=normalize)
+    right = (world.wanted @ world.chances(normalize=normalize, head=head))[WANTED]
+    rank = world.affinity(head, normalize=normalize)
     for count in (1, 2, buckets):
         best, lead = rank(np.array(WANTED), count)
         check_ranking(best, lead, right, count)
@@ -263,19 +260,17 @@ def test_normalizing_takes_the_favourites_away() -> None:
     world = Strange(16)
     with torch.no_grad():
         world.network.out.bias[16 + 3] += 8
-    plain, _ = world.affinity(normalize_affinity=False)(np.array(WANTED), 1)
-    normalized, _ = world.affinity(normalize_affinity=True)(np.array(WANTED), 1)
-    assert (plain == 3).mean() > 0.8
+    plain, _ = world.affinity(normalize=False)(np.array(WANTED), 1)
+    normalized, _ = world.affinity(normalize=True)(np.array(WANTED), 1)
+    assert (plain == 3).mean() > 0.7
     assert (normalized == 3).mean() < 0.4
 
 
 def test_second_buckets_without_vectors() -> None:
     world = Strange(16)
-    chance = world.chances(0.005, normalize=False)
+    chance = world.chances(normalize=False)
     missed = 1 - chance[:, world.held].T  # (N, queries)
-    best, lead = world.affinity(probe_cut=0.005, normalize_affinity=False).complementing(
-        world.held
-    )(np.array(WANTED), 16)
+    best, lead = world.affinity(normalize=False).complementing(world.held)(np.array(WANTED), 16)
     check_ranking(best, lead, ((world.wanted * missed) @ chance)[WANTED], 16)
 
 
@@ -283,9 +278,7 @@ def test_normalized_second_buckets_are_ranked_at_all() -> None:
     world = Strange(16)
     with torch.no_grad():
         world.network.out.weight.mul_(3)
-    best, _ = world.affinity(normalize_affinity=True).complementing(world.held)(
-        np.array(WANTED), 16
-    )
+    best, _ = world.affinity(normalize=True).complementing(world.held)(np.array(WANTED), 16)
     assert (np.sort(best, axis=1) == np.arange(16)).all()
 
 
@@ -295,12 +288,12 @@ def test_the_kept_come_first_and_the_rest_by_those_asked(
 ) -> None:
     monkeypatch.setattr(module, "count_kept_buckets", lambda *_: 5)
     world = Strange(32)
-    chance = world.chances(0.0, normalize=False)
+    chance = world.chances(normalize=False)
     kept = np.zeros_like(chance)
     strong = np.argsort(-chance, axis=1)[:, :5]
     np.put_along_axis(kept, strong, np.take_along_axis(chance, strong, axis=1), axis=1)
     right = world.wanted @ kept
-    best, _ = world.affinity(normalize_affinity=False)(np.array(WANTED), count)
+    best, _ = world.affinity(normalize=False)(np.array(WANTED), count)
     for row, item in zip(best, WANTED, strict=True):
         there = row[row >= 0]
         assert len(set(there)) == len(there)

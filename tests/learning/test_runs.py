@@ -105,7 +105,7 @@ EPOCHS = {
     "labels": label_task(small_labels(epochs=5, repartition_every=2)),
     "dense labels": label_task(small_labels(epochs=5, repartition_every=2), dense=True),
     "paper's labels": label_task(small_paper_labels(epochs=5, repartition_every=2)),
-    "an output each": label_task(small_labels(buckets=0, epochs=5, start="one-per-item")),
+    "an output each": label_task(small_labels(buckets=None, epochs=5, start="one-per-item")),
 }
 
 

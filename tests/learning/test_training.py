@@ -346,7 +346,7 @@ def test_a_refit_takes_any_number_of_steps() -> None:
 
 @pytest.mark.parametrize("name", ["paper", "paper-labels"])
 def test_the_paper_s_recipes_sum_over_all_buckets(name: str) -> None:
-    task = vector_task(paper(affinity="queries")) if name == "paper" else None
+    task = vector_task(paper(affinity="sum")) if name == "paper" else None
     problem, recipe = task or label_task(small_paper_labels())
     learner = Learner(problem, recipe, [0], [], "cpu")
     learner.repartition(learner.heads[0])
@@ -356,16 +356,15 @@ def test_the_paper_s_recipes_sum_over_all_buckets(name: str) -> None:
 # --- boosting --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("probe_cut", [0.0, 0.05])
-def test_boosting_weights_what_was_missed(probe_cut: float) -> None:
-    problem, recipe = vector_task(small_default(probe_cut=probe_cut, buckets=10))
+@pytest.mark.parametrize(("affinity", "least"), [("both", 0.005), ("item", 1 / 10)])
+def test_boosting_weights_what_was_missed(affinity: str, least: float) -> None:
+    problem, recipe = vector_task(small_default(affinity=affinity, buckets=10))
     router = random_router(6, 10)
     partition = random_partition(len(problem.items), 10, per_item=2)
     partition.assignment[::3, 1] = -1
     got = training._miss_chances(problem, Repetition(router, partition, []), recipe)
     assert got.shape == problem.indices.shape
     p = np.exp(router.log_probabilities(problem.queries))
-    least = probe_cut or 1 / 10
     for pair in range(0, len(got), 17):
         query = np.searchsorted(problem.indptr, pair, side="right") - 1
         buckets = partition.assignment[problem.indices[pair]]

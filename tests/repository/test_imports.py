@@ -97,7 +97,7 @@ def test_labels_are_predicted_and_added_without_torch() -> None:
     printed, modules = run(f"""
 import irli, numpy
 index = irli.load({str(FOLDERS / "features")!r})
-rows = numpy.ones((3, 12))
+rows = numpy.ones((3, index.dim))
 print(index.predict(rows, k=2).labels.shape)
 print(len(index.add_labels(rows, numpy.ones((3, 1)), names=["new"])))
 """)

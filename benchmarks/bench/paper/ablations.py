@@ -81,8 +81,8 @@ LEARNED: dict[str, dict[str, dict[str, Any]]] = {
     | {f"{s} x": {"repartition": "bounded", "slack": s} for s in (1.05, 1.3, 2.0)},
     "affinity": {
         "item": {},
-        "queries": {"affinity": "queries"},
-        "both": {"affinity": "both", "exact_affinity": False},
+        "queries": {"affinity": "sum"},
+        "both": {"affinity": "both"},
     },
     "inputs": {"as they are": {}, "standardized": {"standardize": True}},
     "learning rate": {

@@ -37,32 +37,8 @@ from irli.base.types import StrPath
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
 
 FORMAT = "irli-index"
-VERSION = 2
+VERSION = 1
 VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
-
-# The names that have changed since version 1. Folders of version 1 are read under the new names.
-_RENAMED_ARRAYS = {
-    "code_turn": "code_rotation",
-    "code_words": "code_codewords",
-    "code_start": "code_bias",
-    "rounded_bytes": "int8_bytes",
-    "rounded_shift": "int8_shift",
-    "rounded_step": "int8_step",
-    "rounded_lengths": "int8_lengths",
-    "held_queries": "tuning_queries",
-    "held_rows": "tuning_rows",
-    "held": "tuning_queries",
-    "coarse": "weights",
-}
-_RENAMED_META = {"fusion": "calibration"}
-_RENAMED_SETTINGS = {
-    "cut": "probe_cut",
-    "lift": "normalize_affinity",
-    "keep": "accept",
-    "every": "repartition_every",
-    "mixes": "mixed_queries",
-}
-_RENAMED_VALUES = {"alone": "one-per-item"}  # of the setting "start"
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -156,27 +132,7 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
                 tensors = _read_tensors(root, entry, file)
             else:
                 arrays[name] = _read_npy(root, entry, file, mmap)
-    folder = Folder(manifest["kind"], manifest["meta"], arrays, tensors)
-    return folder if manifest["version"] == VERSION else _rename(folder)
-
-
-def _rename(folder: Folder) -> Folder:
-    """Return a folder of version 1 with the names of the current version."""
-
-    def rename_keys(table: dict[str, str], named: dict[str, Any]) -> dict[str, Any]:
-        return {table.get(name, name): value for name, value in named.items()}
-
-    meta = rename_keys(_RENAMED_META, folder.meta)
-    if isinstance(meta.get("recipe"), dict):
-        recipe = rename_keys(_RENAMED_SETTINGS, meta["recipe"])
-        start = recipe.get("start")
-        meta["recipe"] = recipe | {"start": _RENAMED_VALUES.get(str(start), start)}
-    return Folder(
-        folder.kind,
-        meta,
-        rename_keys(_RENAMED_ARRAYS, folder.arrays),
-        rename_keys(_RENAMED_ARRAYS, folder.tensors),
-    )
+    return Folder(manifest["kind"], manifest["meta"], arrays, tensors)
 
 
 def check_kind(folder: Folder, kind: str) -> None:
@@ -245,7 +201,7 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
         )
     if manifest.get("checksum") != sealed["checksum"]:
         raise _damage_error(root, f"{MANIFEST} does not match its own checksum: it has been edited")
-    if version not in (1, VERSION) or not _is_well_formed(manifest):
+    if version != VERSION or not _is_well_formed(manifest):
         raise _damage_error(root, f"{MANIFEST} does not follow format version {version}")
     return manifest
 

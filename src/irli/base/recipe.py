@@ -1,12 +1,17 @@
-"""Recipes: the build settings (R, B, epochs, loss, ...), by name, checked, and chosen by size."""
+"""Recipes: the settings of a build, in groups, by name, checked, and chosen by size.
+
+None means not given. `resolve` fills in what depends on the data, and keeps what was given.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from irli.base.arrays import damage_error
 from irli.base.checks import check_bool, check_choice, check_float, check_int, suggest
 from irli.errors import InvalidParameter
 
@@ -19,49 +24,102 @@ _HUGE = 2_000_000  # from this many items on, a re-partition takes longer than t
 _EXACT_ITEM, _EXACT_NUMBER, _EXACT_MOST = 4.0, 0.08, 200_000.0  # nanoseconds
 _LEAST_ROUNDED = 5  # dimensions; the bytes of fewer cannot tell thousands of buckets apart
 _MOST_ONE_PER_LABEL = 2048  # up to this many labels, one bucket for each label is best
+_FOR_LABELS = ("labels", "paper-labels")
+
+_OWNER = "the recipe"
+_BY_DATA: Any = None  # the value of a setting that `resolve` fills in
+
+
+def _int(default: int | None, at_least: int = 0, at_most: int | None = None) -> Any:
+    return _setting(default, check_int, at_least=at_least, at_most=at_most)
+
+
+def _float(default: float, at_least: float = 0.0, at_most: float | None = None) -> Any:
+    return _setting(default, check_float, at_least=at_least, at_most=at_most)
+
+
+def _switch(default: bool) -> Any:
+    return _setting(default, check_bool)
+
+
+def _choice(*allowed: str) -> Any:
+    """Return a setting that is one of these strings, by default the first."""
+    return _setting(allowed[0], check_choice, allowed=allowed)
+
+
+def _setting(default: Any, check: Any, **limits: Any) -> Any:
+    return field(default=default, metadata={"check": partial(check, owner=_OWNER, **limits)})
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """The settings of a build. Make one with `recipe(name, **changes)`.
+class Training:
+    """Settings of learning, for vectors and labels.
 
     Attributes
     ----------
+    name : str
+        The recipe that this one started from.
     repetitions : int
         R, the number of routers. Each has its own partition.
     buckets : int
-        B, the buckets of a partition. 0: chosen for the fastest search (see `choose_buckets`).
-    start : {"kmeans", "hash", "one-per-item"}
-        The first partition: bounded k-means, a 2-universal hash (section 3.1), or one bucket for
-        each item. The last is never re-partitioned.
-    trunk : {"own", "shared"}
-        Whether each repetition has its own network, or all are heads on one network.
-    router : {"warm", "network"}
-        Centroid scores plus a learned correction, or the paper's network with one hidden layer.
-    linear : int
-        The width of a warm router's linear part, at most.
+        B, the buckets of a partition. By data: for the fastest search (see `choose_buckets`).
     hidden : int
-        The width of the hidden layer (ReLU). With the recipe "labels", `fit` may choose half or
-        twice as many on held-out rows. A width that you set stays.
-    features : int
-        Sparse queries with more features than this are hashed down to this many. 0: never.
-    standardize : bool
-        Centre dense queries, and scale all queries to unit length on average, so that one learning
-        rate suits pixels as well as unit vectors. False: the network gets them as they are.
+        The width of the hidden layer (ReLU).
+    choices : int
+        K, how many of its best buckets an item tries first. By data: 32, or 10 of which the least
+        loaded one is taken, and B at most.
+    slack : float
+        A bucket holds at most ceil(slack * entries / B) items. Not with "least-loaded".
+    buckets_per_item : int
+        1, or 2: each item gets a second bucket that complements the first.
+    epochs : int
+        Training epochs of each repetition.
+    repartition_every : int
+        Epochs between two re-partitions. By data: two, or half of all epochs from 2 million items
+        on, where a re-partition takes longer than the training.
+    epoch_size : int
+        Training queries drawn in an epoch, but at most half of many. 0: every query once.
+    stop_moved : float
+        Stop re-partitioning once a smaller share of the items moves, or none.
+    until_converged : bool
+        End training, too, once re-partitioning has stopped and the routers were trained on the last
+        partition. `epochs` is then the most.
+    batch_size, learning_rate, seed
+        As usual in training. The optimiser is Adam.
+    """
+
+    name: str = "default"
+    repetitions: int = _int(1, at_least=1)
+    buckets: int = _int(_BY_DATA, at_least=1)
+    hidden: int = _int(32, at_least=1)
+    choices: int = _int(_BY_DATA, at_least=1)
+    slack: float = _float(1.3, at_least=1.0)
+    buckets_per_item: int = _int(2, at_least=1, at_most=2)
+    epochs: int = _int(10, at_least=1)
+    repartition_every: int = _int(_BY_DATA, at_least=1)
+    epoch_size: int = _int(65_536)
+    stop_moved: float = _float(0.02, at_most=1.0)
+    until_converged: bool = _switch(False)
+    batch_size: int = _int(512, at_least=1)
+    learning_rate: float = _float(2e-3)
+    seed: int = _int(0, at_most=2**31 - 1)
+
+
+@dataclass(frozen=True)
+class VectorSettings:
+    """Settings of indexes of vectors only.
+
+    Attributes
+    ----------
     scoring : {"int8", "full"}
-        How a router scores buckets (see `irli.engine.router`). "int8": with 8-bit weights.
-        "full": in float32.
+        Whether a router scores buckets with 8-bit weights or in float32.
     pieces : int or None
-        M, the pieces of an item's 4-bit code (see `irli.engine.pq`). 0: no codes. None: chosen
-        from the data, and 0 for few items.
-    loss : {"softmax", "sigmoid-bce", "softmax-bce"}
-        "softmax": cross-entropy on the buckets of the relevant items. The others are the paper's
-        binary cross-entropy over "the bucket holds a relevant item", with a sigmoid (the authors'
-        code) or a softmax (the paper's text).
+        M, the pieces of an item's 4-bit code (see `irli.engine.pq`). 0: no codes. By data: what
+        fits them, and 0 for few items.
     neighbors : int
         How many exact nearest neighbours are relevant to a query where no relevance is given.
     training_points : int
-        The most base vectors that serve as training queries. 0: chosen by the number of items.
+        The most base vectors that serve as training queries.
     query_share : float
         The share of given queries among the training queries. The rest are base vectors. 1: the
         queries are the learning set, and base vectors serve for validation and tuning only.
@@ -71,48 +129,69 @@ class Recipe:
         How far training queries are moved at random, relative to the distance to their nearest
         relevant item, or to two thirds of their length if that is less. With inner products always
         the latter.
-    affinity : {"item", "queries", "both"}
-        "item": Definition 2, f(item). "queries": Definition 1, the sum of f over the queries to
-        which the item is relevant. "both": a mix of them.
-    probe_cut : float
-        Affinity counts a probability p as p / (p + probe_cut), the chance that the bucket is
-        probed. 0: as p.
-    normalize_affinity : bool
-        Divide the affinity by the bucket's mean over all queries. Early in training, the network
-        prefers the same few buckets for all items.
-    exact_affinity : bool
-        Sum f over all B buckets, each query counted once, where f is what the loss trains: a
-        sigmoid or a softmax. False: a softmax, of which the best 32 to 64 buckets count.
-    repartition : {"bounded", "least-loaded"}
-        "bounded": the bucket of highest affinity that has room. "least-loaded": the least loaded
-        of the best `choices` buckets (section 3.2).
-    choices : int
-        K, how many of its best buckets an item tries first.
-    slack : float
-        A bucket holds at most ceil(slack * entries / B) items. Only with "bounded".
-    buckets_per_item : int
-        1, or 2: each item gets a second bucket that complements the first.
     self_hits : bool
         Give an item that its own query would miss one more bucket.
     boost : bool
         Give pairs that earlier repetitions miss a larger weight in later ones.
-    epochs : int
-        Training epochs of each repetition.
-    repartition_every : int
-        Epochs between two re-partitions. 0: two, or half of all epochs from 2 million items on,
-        where a re-partition takes longer than the training.
-    epoch_size : int
-        Training queries drawn in an epoch, but at most half of many. 0: every query once.
-    stop_moved : float
-        Stop re-partitioning once a smaller share of the items moves, or none.
-    until_converged : bool
-        End training, too, once re-partitioning has stopped and the routers were trained on the last
-        partition. `epochs` is then the most.
+    """
+
+    scoring: str = _choice("int8", "full")
+    pieces: int | None = _int(_BY_DATA, at_most=MOST_PIECES)
+    neighbors: int = _int(20, at_least=1)
+    training_points: int = _int(_BY_DATA, at_least=1)
+    query_share: float = _float(0.4, at_most=1.0)
+    mixed_queries: int = _int(20_000)
+    noise: float = _float(0.12)
+    self_hits: bool = _switch(True)
+    boost: bool = _switch(True)
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """Settings of indexes of labels only.
+
+    Attributes
+    ----------
+    features : int
+        Sparse rows with more features than this are hashed down to this many. 0: never.
+    trunk : {"own", "shared"}
+        Whether each repetition has its own network, or all are heads on one network.
+    """
+
+    features: int = _int(None)
+    trunk: str = _setting(None, check_choice, allowed=("own", "shared"))
+
+
+@dataclass(frozen=True)
+class PaperSwitches:
+    """Where a build may follow the paper or do better, with the paper's way last.
+
+    Attributes
+    ----------
+    start : {"kmeans", "one-per-item", "hash"}
+        The first partition: bounded k-means, one bucket for each item, which never changes, or a
+        2-universal hash (section 3.1).
+    router : {"warm", "network"}
+        Centroid scores plus a learned correction, or the paper's network with one hidden layer.
+    standardize : bool
+        Centre dense queries, and scale all queries to unit length on average, so that one learning
+        rate suits pixels as well as unit vectors. False: the network gets them as they are.
+    loss : {"softmax", "softmax-bce", "sigmoid-bce"}
+        "softmax": cross-entropy on the buckets of the relevant items. The others are the paper's
+        binary cross-entropy over "the bucket holds a relevant item", with a softmax (the paper's
+        text) or a sigmoid (the authors' code).
+    affinity : {"both", "queries", "sum", "item"}
+        How an item judges buckets. "item": by f(item), Definition 2. "sum": by the sum of f over
+        the queries to which it is relevant, Definition 1, where f is what the loss trains.
+        "queries": the same with a softmax, of which the best 32 to 64 buckets count, each divided
+        by its mean over all queries: early in training, a network prefers the same few buckets for
+        all items. "both": a mix of item and queries, by the chance that a bucket is probed.
+    repartition : {"bounded", "least-loaded"}
+        "bounded": the bucket of highest affinity that has room. "least-loaded": the least loaded
+        of the best `choices` buckets (section 3.2).
     accept : {"validated", "always"}
         "validated": keep a re-partition only if the validation recall at equal work does not
         fall. "always": keep every one.
-    batch_size, learning_rate, seed
-        As usual in training. The optimiser is Adam.
     schedule : {"one-cycle", "constant"}
         "one-cycle": the learning rate rises in the first steps and then falls. It is higher for
         rare features of sparse queries. "constant": one rate for all steps and features.
@@ -121,6 +200,26 @@ class Recipe:
         and choose candidates by codes or scores. "votes": the paper's way (Algorithm 2). Probe the
         best m buckets of each repetition; the candidates are the items in at least t of them.
         Labels are then ordered by votes, and have a ranker only if one is asked for.
+    """
+
+    start: str = _choice("kmeans", "one-per-item", "hash")
+    router: str = _choice("warm", "network")
+    standardize: bool = _switch(True)
+    loss: str = _choice("softmax", "softmax-bce", "sigmoid-bce")
+    affinity: str = _choice("both", "queries", "sum", "item")
+    repartition: str = _choice("bounded", "least-loaded")
+    accept: str = _choice("validated", "always")
+    schedule: str = _choice("one-cycle", "constant")
+    search: str = _choice("threshold", "votes")
+
+
+@dataclass(frozen=True)
+class Recipe(PaperSwitches, LabelSettings, VectorSettings, Training):
+    """The settings of a build. Make one with `recipe(name, **changes)`.
+
+    They come in four groups: `Training`, `VectorSettings`, `LabelSettings`, `PaperSwitches`. None
+    stands for what the data will decide, and for settings of the other kind of index. The types
+    are those of a recipe that `resolve` or `resolve_for_labels` has returned.
 
     Examples
     --------
@@ -128,113 +227,61 @@ class Recipe:
     5000
     """
 
-    name: str = "default"
-    repetitions: int = 1
-    buckets: int = 0
-    start: str = "kmeans"
-    trunk: str = "own"
-    router: str = "warm"
-    linear: int = 128
-    hidden: int = 32
-    features: int = 0
-    standardize: bool = True
-    scoring: str = "int8"
-    pieces: int | None = None
-    loss: str = "softmax"
-    neighbors: int = 20
-    training_points: int = 0
-    query_share: float = 0.4
-    mixed_queries: int = 20_000
-    noise: float = 0.12
-    affinity: str = "both"
-    probe_cut: float = 0.005
-    normalize_affinity: bool = False
-    exact_affinity: bool = False
-    repartition: str = "bounded"
-    choices: int = 32
-    slack: float = 1.3
-    buckets_per_item: int = 2
-    self_hits: bool = True
-    boost: bool = True
-    epochs: int = 10
-    repartition_every: int = 0
-    epoch_size: int = 65_536
-    stop_moved: float = 0.02
-    until_converged: bool = False
-    accept: str = "validated"
-    batch_size: int = 512
-    learning_rate: float = 2e-3
-    schedule: str = "one-cycle"
-    search: str = "threshold"
-    seed: int = 0
-
     def __post_init__(self) -> None:
-        for field in _COUNTS:
-            check_int(field, getattr(self, field), at_least=1, owner=_OWNER)
-        if self.pieces is not None:
-            check_int("pieces", self.pieces, at_least=0, at_most=MOST_PIECES, owner=_OWNER)
-        for field in _COUNTS_OR_ZERO:
-            check_int(field, getattr(self, field), at_least=0, owner=_OWNER)
-        check_int("buckets_per_item", self.buckets_per_item, at_least=1, at_most=2, owner=_OWNER)
-        check_int("seed", self.seed, at_least=0, at_most=2**31 - 1, owner=_OWNER)
-        check_float("slack", self.slack, at_least=1.0, owner=_OWNER)
-        for field in ("query_share", "stop_moved"):
-            check_float(field, getattr(self, field), at_least=0.0, at_most=1.0, owner=_OWNER)
-        for field in ("noise", "probe_cut", "learning_rate"):
-            check_float(field, getattr(self, field), at_least=0.0, owner=_OWNER)
-        for field, allowed in _CHOICES.items():
-            check_choice(field, getattr(self, field), allowed, owner=_OWNER)
-        for field in _SWITCHES:
-            check_bool(field, getattr(self, field), owner=_OWNER)
-        if self.start != "kmeans" and self.router == "warm":
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if value is not None and setting.name != "name":
+                setting.metadata["check"](setting.name, value)
+        other, kind = (
+            (VectorSettings, "vectors") if self.is_for_labels else (LabelSettings, "labels")
+        )
+        for name in _names(other):
+            if getattr(self, name) is not None:
+                raise InvalidParameter(
+                    f"The recipe '{self.name}' has no setting '{name}': it is one of {kind}. Got "
+                    f"{getattr(self, name)!r}. Leave it out."
+                )
+        self._check_switches()
+
+    def _check_switches(self) -> None:
+        """Raise if settings contradict each other."""
+        if self.is_for_labels and (self.router != "network" or self.affinity in ("both", "item")):
+            raise InvalidParameter(
+                "A recipe for labels must have router='network', and affinity='queries' or 'sum': "
+                f"labels have no vectors. Got router={self.router!r} and "
+                f"affinity={self.affinity!r}. Leave them out."
+            )
+        if self.start in ("hash", "one-per-item") and self.router == "warm":
             raise InvalidParameter(
                 f"The 'router' parameter of the recipe must be 'network' with start='{self.start}'."
                 " Got 'warm' instead: centroid scores need centroids. Use start='kmeans' with it."
             )
-        if self.trunk == "shared" and (self.router == "warm" or self.boost):
-            raise InvalidParameter(
-                "A recipe with trunk='shared' must have router='network' and boost=False. Got "
-                f"router={self.router!r} and boost={self.boost}. Use trunk='own' with these."
-            )
-        if self.repartition == "least-loaded" and self.buckets_per_item > 1:
-            raise InvalidParameter(
-                "The 'buckets_per_item' parameter of the recipe must be 1 with "
-                "repartition='least-loaded'. Got 2 instead. Use repartition='bounded'."
-            )
+        if self.buckets_per_item > 1:
+            for name, value in (("repartition", "least-loaded"), ("affinity", "sum")):
+                if getattr(self, name) == value:
+                    raise InvalidParameter(
+                        "The 'buckets_per_item' parameter of the recipe must be 1 with "
+                        f"{name}='{value}'. Got 2 instead. Set it to 1."
+                    )
         if self.until_converged and self.start == "one-per-item":
             raise InvalidParameter(
                 "The 'until_converged' parameter of the recipe must be False with "
                 "start='one-per-item', where no item moves. Got True instead. Set 'epochs'."
             )
-        adjusted = self.affinity == "both" or self.probe_cut > 0 or self.normalize_affinity
-        if self.exact_affinity and (adjusted or self.buckets_per_item > 1):
-            raise InvalidParameter(
-                "A recipe with exact_affinity=True must have affinity='item' or 'queries', "
-                "probe_cut=0, normalize_affinity=False and buckets_per_item=1. Got "
-                f"affinity={self.affinity!r}, probe_cut={self.probe_cut}, normalize_affinity="
-                f"{self.normalize_affinity}, buckets_per_item={self.buckets_per_item}. "
-                "Use exact_affinity=False with these."
-            )
 
-    def check_for_vectors(self) -> None:
-        """Raise if the recipe is one for labels."""
-        if self.name in _FOR_LABELS:
-            others = ", ".join(repr(name) for name in RECIPES if name not in _FOR_LABELS)
-            raise InvalidParameter(
-                f"The 'recipe' parameter of an index of vectors must be one for vectors: {others}. "
-                f"Got '{self.name}' instead. Use it with LabelIndex or irli labels fit."
-            )
+    @property
+    def is_for_labels(self) -> bool:
+        """Whether the recipe is one for labels."""
+        return self.name in _FOR_LABELS
 
-    def check_for_labels(self) -> None:
-        """Raise unless labels, which have no vectors, can be learned with the recipe."""
-        plain = self.scoring == "full" and self.router == "network" and not self.boost
-        if not plain or self.affinity != "queries":
+    def check_kind(self, labels: bool) -> None:
+        """Raise unless the recipe is one for labels, or for vectors."""
+        if labels != self.is_for_labels:
+            kind, use = ("labels", "VectorIndex") if labels else ("vectors", "LabelIndex")
+            names = ", ".join(repr(name) for name in RECIPES if (name in _FOR_LABELS) == labels)
             raise InvalidParameter(
-                "The 'recipe' parameter of an index of labels must have scoring='full', "
-                "router='network', boost=False and affinity='queries': labels have no vectors. "
-                f"Got '{self.name}' with scoring={self.scoring!r}, router={self.router!r}, "
-                f"boost={self.boost}, affinity={self.affinity!r} instead. "
-                "Start from recipe('labels') or recipe('paper-labels')."
+                f"The 'recipe' parameter of an index of {kind} must be one for {kind}: {names}. "
+                f"Got '{self.name}' instead. Use it with {use}."
             )
 
     def resolve(self, items: int, dim: int) -> Recipe:
@@ -245,28 +292,21 @@ class Recipe:
         >>> recipe("default").resolve(items=68_728, dim=384).buckets
         2048
         """
-        self.check_for_vectors()
+        self.check_kind(labels=False)
+        chosen = self
         if self.name == AUTO:
-            chosen = RECIPES["exact" if is_exact_cheap(items, dim) else "default"]
-            return dataclasses.replace(self, **_differences(chosen)).resolve(items, dim)
-        buckets = self.buckets or choose_buckets(items)
-        owner = f"a recipe for {items} items"
-        check_int("buckets", buckets, at_most=items, owner=owner)
-        named = RECIPES.get(self.name)
-        if named is None or self.choices != named.choices:  # set by the user, so it must fit
-            check_int("choices", self.choices, at_most=buckets, owner=f"{owner}, {buckets} buckets")
-        return dataclasses.replace(
-            self,
-            buckets=buckets,
-            training_points=self.training_points or choose_training_points(items),
-            repartition_every=self.repartition_every
-            or (_REPARTITION_EVERY if items < _HUGE else max(1, self.epochs // 2)),
-            linear=0 if self.router == "network" else min(self.linear, dim),
-            scoring="full" if self.scoring == "int8" and dim < _LEAST_ROUNDED else self.scoring,
-            choices=min(self.choices, buckets),
-            buckets_per_item=min(self.buckets_per_item, buckets),
-            pieces=0 if self.pieces is None and items < _LEAST_CODED else self.pieces,
+            exact = is_exact_cheap(items, dim)
+            changes = _EXACT if exact else {"name": "default"}
+            chosen = dataclasses.replace(self, **changes)
+        every = _REPARTITION_EVERY if items < _HUGE else max(1, chosen.epochs // 2)
+        filled = chosen._fill(
+            training_points=choose_training_points(items),
+            repartition_every=every,
+            pieces=0 if items < _LEAST_CODED else None,
         )
+        if dim < _LEAST_ROUNDED:
+            filled = dataclasses.replace(filled, scoring="full")
+        return filled._fit_buckets(choose_buckets(items), items, "items")
 
     def resolve_for_labels(self, labels: int) -> Recipe:
         """Fill in the settings that depend on the number of labels.
@@ -278,71 +318,91 @@ class Recipe:
         >>> recipe("labels").resolve_for_labels(983).start
         'one-per-item'
         """
-        self.check_for_labels()
-        chosen = self
-        if self.start == "kmeans" and self.buckets == 0 and labels <= _MOST_ONE_PER_LABEL:
-            named = RECIPES.get(self.name, self)
-            few = {"repetitions": 1, "hidden": 2048, "loss": "sigmoid-bce", "epochs": 20}
-            few |= {"batch_size": 256, "learning_rate": 4e-3}
-            unchanged: dict[str, Any] = {
-                key: few[key] for key in few if getattr(self, key) == getattr(named, key)
-            }
-            chosen = dataclasses.replace(self, start="one-per-item", **unchanged)
-        if chosen.start == "one-per-item":
-            chosen = dataclasses.replace(chosen, buckets=labels)
-        buckets = chosen.buckets or choose_label_buckets(labels)
-        check_int("buckets", buckets, at_most=labels, owner=f"a recipe for {labels} labels")
-        return dataclasses.replace(
-            chosen,
-            buckets=buckets,
-            repartition_every=self.repartition_every or 1,
-            linear=0,
-            choices=min(self.choices, buckets),
-            buckets_per_item=min(self.buckets_per_item, buckets),
+        self.check_kind(labels=True)
+        few = self.start is None and self.buckets is None and labels <= _MOST_ONE_PER_LABEL
+        filled = self._fill(
+            **(_FEW_LABELS if few or self.start == "one-per-item" else _MANY_LABELS)
         )
+        if filled.start == "one-per-item":
+            filled = dataclasses.replace(filled, buckets=labels)
+        return filled._fit_buckets(choose_label_buckets(labels), labels, "labels")
+
+    def _fill(self, **values: Any) -> Recipe:
+        """Return the recipe with values for what is None."""
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing)
+
+    def _fit_buckets(self, wanted: int, count: int, what: str) -> Recipe:
+        """Return the recipe with `wanted` buckets if none are given. All must fit the data."""
+        buckets = wanted if self.buckets is None else self.buckets
+        owner = f"a recipe for {count} {what}"
+        check_int("buckets", buckets, at_most=count, owner=owner)
+        choices = min(10 if self.repartition == "least-loaded" else 32, buckets)
+        filled = self._fill(buckets=buckets, choices=choices)
+        check_int("choices", filled.choices, at_most=buckets, owner=f"{owner}, {buckets} buckets")
+        return dataclasses.replace(filled, buckets_per_item=min(self.buckets_per_item, buckets))
 
 
-_OWNER = "the recipe"
-_FOR_LABELS = ("labels", "paper-labels")
-_COUNTS = (
-    "repetitions",
-    "hidden",
-    "neighbors",
-    "choices",
-    "epochs",
-    "batch_size",
-)
-_COUNTS_OR_ZERO = (
-    "buckets",
-    "epoch_size",
-    "mixed_queries",
-    "linear",
-    "features",
-    "training_points",
-    "repartition_every",
-)
-_SWITCHES = (
-    "boost",
-    "exact_affinity",
-    "normalize_affinity",
-    "self_hits",
-    "standardize",
-    "until_converged",
-)
-_CHOICES = {
-    "start": ("kmeans", "hash", "one-per-item"),
-    "scoring": ("int8", "full"),
-    "trunk": ("own", "shared"),
-    "router": ("warm", "network"),
-    "loss": ("softmax", "sigmoid-bce", "softmax-bce"),
-    "affinity": ("item", "queries", "both"),
-    "repartition": ("bounded", "least-loaded"),
-    "accept": ("validated", "always"),
-    "schedule": ("one-cycle", "constant"),
-    "search": ("threshold", "votes"),
-}
+def _names(group: Any) -> list[str]:
+    return [setting.name for setting in dataclasses.fields(group)]
+
 
 AUTO = "auto"
+_EXACT: dict[str, Any] = {"name": "exact", "buckets": 1, "pieces": 0, "self_hits": False}
+_NOT_FOR_LABELS: dict[str, Any] = dict.fromkeys(_names(VectorSettings))
+
+# Section 5.2 and the authors' code: start from a hash, least loaded of 10 buckets.
+_PAPER: dict[str, Any] = {
+    "repetitions": 32,
+    "buckets": 5000,
+    "hidden": 1024,
+    "buckets_per_item": 1,
+    "epochs": 30,
+    "repartition_every": 5,
+    "epoch_size": 0,
+    "stop_moved": 0.0,
+    "batch_size": 256,
+    "learning_rate": 1e-3,
+    "start": "hash",
+    "router": "network",
+    "standardize": False,
+    "loss": "sigmoid-bce",
+    "affinity": "item",
+    "repartition": "least-loaded",
+    "accept": "always",
+    "schedule": "constant",
+    "search": "votes",
+}
+_PAPER_VECTORS: dict[str, Any] = _PAPER | {
+    "scoring": "full",
+    "pieces": 0,
+    "neighbors": 100,
+    "training_points": 10_000_000,
+    "mixed_queries": 0,
+    "noise": 0.0,
+    "self_hits": False,
+    "boost": False,
+}
+# What the recipe "labels" leaves to the number of labels.
+_MANY_LABELS: dict[str, Any] = {
+    "start": "kmeans",
+    "repetitions": 4,
+    "hidden": 192,
+    "loss": "softmax",
+    "epochs": 5,
+    "batch_size": 128,
+    "learning_rate": 2e-3,
+}
+_FEW_LABELS: dict[str, Any] = {
+    "start": "one-per-item",
+    "repetitions": 1,
+    "hidden": 2048,
+    "loss": "sigmoid-bce",
+    "epochs": 20,
+    "batch_size": 256,
+    "learning_rate": 4e-3,
+}
+_LEFT_OPEN: dict[str, Any] = dict.fromkeys(_FEW_LABELS)
 
 RECIPES = {
     # Becomes "exact" or "default", by the size of the data (see `is_exact_cheap`).
@@ -352,84 +412,40 @@ RECIPES = {
     # together tell the items of a bucket apart.
     "relevance": Recipe(name="relevance", repetitions=4, boost=False),
     # All items in one bucket, and nothing to learn.
-    "exact": Recipe(name="exact", buckets=1, pieces=0, self_hits=False),
-    # Section 5.2 and the authors' code: start from a hash, least loaded of 10 buckets.
-    "paper": Recipe(
-        name="paper",
-        repetitions=32,
-        buckets=5000,
-        start="hash",
-        router="network",
-        hidden=1024,
-        standardize=False,
-        scoring="full",
-        pieces=0,
-        self_hits=False,
-        loss="sigmoid-bce",
-        neighbors=100,
-        training_points=10_000_000,
-        mixed_queries=0,
-        noise=0.0,
-        affinity="item",
-        probe_cut=0.0,
-        exact_affinity=True,
-        repartition="least-loaded",
-        choices=10,
-        buckets_per_item=1,
-        boost=False,
-        epochs=30,
-        repartition_every=5,
-        epoch_size=0,
-        stop_moved=0.0,
-        accept="always",
-        batch_size=256,
-        learning_rate=1e-3,
-        schedule="constant",
-        search="votes",
-    ),
+    "exact": Recipe(**_EXACT),
+    "paper": Recipe(name="paper", **_PAPER_VECTORS),
     # Labels have no vectors, so the router cannot score them: affinity comes from the queries.
     "labels": Recipe(
         name="labels",
-        repetitions=4,
-        trunk="shared",
-        router="network",
-        linear=0,
-        hidden=192,
-        features=1 << 20,
-        scoring="full",
-        pieces=0,
-        mixed_queries=0,
-        noise=0.0,
-        affinity="queries",
-        probe_cut=0.0,
-        normalize_affinity=True,
-        self_hits=False,
+        **_NOT_FOR_LABELS,
+        **_LEFT_OPEN,
         buckets_per_item=1,
-        boost=False,
-        epochs=5,
         repartition_every=1,
         epoch_size=0,
-        batch_size=128,
+        features=1 << 20,
+        trunk="shared",
+        router="network",
+        affinity="queries",
+    ),
+    # The paper's settings for labels (section 5.1).
+    "paper-labels": Recipe(
+        name="paper-labels",
+        **_NOT_FOR_LABELS,
+        **_PAPER | {"buckets": 20_000, "affinity": "sum"},
+        features=0,
+        trunk="own",
+    ),
+    # The paper's settings for each of the 8 nodes with 12.5 million vectors of Deep-1B (section
+    # 5.3). It learns from given queries alone: there, 10 million vectors of the learning set.
+    "paper-deep": Recipe(
+        name="paper-deep",
+        **_PAPER_VECTORS | {"repetitions": 4, "buckets": 20_000, "epochs": 20, "query_share": 1.0},
     ),
 }
-# The paper's settings for labels (section 5.1). Affinity comes from the rows that have the label.
-RECIPES["paper-labels"] = dataclasses.replace(
-    RECIPES["paper"], name="paper-labels", buckets=20_000, affinity="queries"
-)
-# The paper's settings for each of the 8 nodes with 12.5 million vectors of Deep-1B (section 5.3).
-# It learns from given queries alone: there, 10 million vectors of the learning set.
-RECIPES["paper-deep"] = dataclasses.replace(
-    RECIPES["paper"],
-    name="paper-deep",
-    repetitions=4,
-    buckets=20_000,
-    query_share=1.0,
-    epochs=20,
-)
 
 
 def recipe(name: str = "default", /, **changes: Any) -> Recipe:
-    """Return a named recipe with some of its settings changed.
+    """Return a named recipe with some of its settings changed. None leaves a setting as it is.
 
     Examples
     --------
@@ -439,14 +455,15 @@ def recipe(name: str = "default", /, **changes: Any) -> Recipe:
     'repetitions'?
     """
     base = RECIPES[check_choice("recipe", name, RECIPES)]
-    if name == AUTO and changes.keys() - {"seed"}:
+    given = {key: value for key, value in changes.items() if value is not None}
+    if name == AUTO and given.keys() - {"seed"}:
         base = RECIPES["default"]  # who sets how to learn wants to learn
-    known = [field.name for field in dataclasses.fields(Recipe) if field.name != "name"]
+    known = [name for name in _names(Recipe) if name != "name"]
     for key in changes:
         if key not in known:
             advice = suggest(key, known, otherwise=f"It has: {', '.join(known)}.")
             raise InvalidParameter(f"The recipe has no setting '{key}'. {advice}")
-    return dataclasses.replace(base, **changes)
+    return dataclasses.replace(base, **given)
 
 
 def as_recipe(given: str | Recipe) -> Recipe:
@@ -454,13 +471,15 @@ def as_recipe(given: str | Recipe) -> Recipe:
     return given if isinstance(given, Recipe) else recipe(given)
 
 
-def _differences(chosen: Recipe) -> dict[str, Any]:
-    """Return the settings in which a recipe differs from the default one, and its name."""
-    fields = [field.name for field in dataclasses.fields(Recipe)]
-    changed = {key: getattr(chosen, key) for key in fields}
-    return {key: changed[key] for key in fields if changed[key] != getattr(Recipe(), key)} | {
-        "name": chosen.name
-    }
+def read_recipe(values: dict[str, Any], *, labels: bool = False) -> Recipe:
+    """Return the recipe of a saved index. Raise unless it is resolved."""
+    read = Recipe(**values)
+    read.check_kind(labels)
+    others = _names(VectorSettings if labels else LabelSettings)
+    for name in _names(Recipe):
+        if getattr(read, name) is None and name not in ("pieces", *others):
+            raise damage_error(f"setting '{name}' of the recipe", "have a value", "null")
+    return read
 
 
 def is_exact_cheap(items: int, dim: int) -> bool:

@@ -336,7 +336,7 @@ def format_loads(loads: Values) -> str:
 
 
 def format_recipe(recipe: Values) -> str:
-    settings = " ".join(f"{key}={value}" for key, value in recipe.items())
+    settings = " ".join(f"{key}={value}" for key, value in recipe.items() if value is not None)
     wrap = textwrap.TextWrapper(width=88, subsequent_indent=" " * 10, break_on_hyphens=False)
     return wrap.fill(f"recipe    {settings}")
 

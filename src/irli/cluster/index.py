@@ -47,7 +47,7 @@ from irli.base.logs import describe_few, warn
 from irli.base.metrics import load_summary
 from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
 from irli.base.parts.group import PartGroup
-from irli.base.recipe import Recipe, as_recipe
+from irli.base.recipe import Recipe, as_recipe, read_recipe
 from irli.base.strings import Strings
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
@@ -507,9 +507,9 @@ class ShardedIndex(Configured):
         check_kind(folder, SHARDS)
         with reading():
             paths, sums = find_shards(root, folder), read_checksums(folder)
-            metric, recipe = folder.meta["metric"], Recipe(**folder.meta["recipe"])
+            metric, recipe = folder.meta["metric"], read_recipe(folder.meta["recipe"])
             defaults = SearchParameters.from_json(folder.meta["defaults"])
-            saved = folder.meta.get("tuned")
+            saved = folder.meta["tuned"]
             tuned = TuneResult.from_json(saved) if saved else None
             arrays = folder.arrays
             tuning = np.array(arrays["tuning_queries"])

@@ -73,14 +73,7 @@ class _Opened(NamedTuple):
 
     def count_wanted(self, k: int) -> list[int]:
         """Return how many labels to ask each shard for, so that the k best are among them."""
-        more = 1 if self.has_other else 0
-        return [min(k, len(own)) + more for own in self.labels]
-
-    @property
-    def has_other(self) -> bool:
-        """Whether each shard has one more label, "other", as in early folders."""
-        items: int = self.group.facts[0]["stats"]["items"]
-        return items > len(self.labels[0])
+        return [min(k, len(own)) for own in self.labels]
 
 
 class ShardedLabelIndex(ReadsTexts, Configured):
@@ -113,7 +106,7 @@ class ShardedLabelIndex(ReadsTexts, Configured):
         replicas: int = 1,
         objective: str = "balanced",
     ) -> None:
-        as_recipe(recipe).check_for_labels()
+        as_recipe(recipe).check_kind(labels=True)
         check_choice("objective", objective, OBJECTIVES, owner="ShardedLabelIndex")
         check_int("shards", shards, at_least=1, owner="ShardedLabelIndex")
         check_int("replicas", replicas, at_least=1, owner="ShardedLabelIndex")
@@ -355,7 +348,7 @@ class ShardedLabelIndex(ReadsTexts, Configured):
         opened = self._fitted()
         counts = np.empty(len(self), dtype=np.int64)
         for own, facts in zip(opened.labels, opened.group.facts, strict=True):
-            counts[own] = facts["counts"][: len(own)]  # without "other"
+            counts[own] = facts["counts"]
         return counts
 
     @property
@@ -426,9 +419,9 @@ class ShardedLabelIndex(ReadsTexts, Configured):
             recipe = Recipe(**folder.meta["recipe"])
             labels = _split_labels(folder.arrays["labels"], folder.arrays["starts"], len(paths))
             names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
-            text = folder.meta.get("text")  # early folders do not have it
+            text = folder.meta["text"]
             vectorizer = None if text is None else Vectorizer.from_state(text, folder.arrays)
-            calibration = _read_calibration(folder.meta.get("calibration"))
+            calibration = _read_calibration(folder.meta["calibration"])
             count = sum(map(len, labels))
             if names is not None and len(names) != count:
                 raise array_error("names", f"name {count} labels", str(len(names)))
@@ -437,12 +430,12 @@ class ShardedLabelIndex(ReadsTexts, Configured):
                 shards=len(paths),
                 ray=ray,
                 replicas=replicas,
-                objective=folder.meta.get("objective", "balanced"),
+                objective=folder.meta["objective"],
             )
         group = index._open(paths, sums=sums, **options)
         facts = group.facts
         opened = _Opened(group, labels, names, vectorizer, calibration)
-        check_shards(facts, "items", [len(part) + opened.has_other for part in labels])
+        check_shards(facts, "items", [len(part) for part in labels])
         dim = facts[0]["stats"]["dim"] if vectorizer is None else len(vectorizer.words)
         check_shards(facts, "dim", [dim] * len(facts))
         index._opened = opened
@@ -466,7 +459,7 @@ def _merge(
     equal labels the first are better.
     """
     numbers = [
-        np.append(known, [-1, -1])[found]  # "other", and padding
+        np.append(known, -1)[found]  # -1: padding
         for (_, found), known in zip(parts, labels_of, strict=True)
     ]
     labels = np.concatenate(numbers, axis=1)
@@ -485,18 +478,17 @@ def _merge_explanations(parts: list[RowExplanation], opened: _Opened, k: int) ->
     found = []
     for part, known in zip(parts, opened.labels, strict=True):
         for each in part.labels:
-            if each.label < len(known):  # not "other"
-                label = int(known[each.label])
-                name = str(label) if names is None else names.title(label)
-                words = each.words
-                if vectorizer is not None:
-                    words = [one._replace(word=vectorizer.words[one.feature]) for one in words]
-                found.append(dataclasses.replace(each, label=label, name=name, words=words))
+            label = int(known[each.label])
+            name = str(label) if names is None else names.title(label)
+            words = each.words
+            if vectorizer is not None:
+                words = [one._replace(word=vectorizer.words[one.feature]) for one in words]
+            found.append(dataclasses.replace(each, label=label, name=name, words=words))
     return RowExplanation(sorted(found, key=lambda each: (-each.log_odds, each.label))[:k])
 
 
 def _read_calibration(values: Any) -> Calibration | None:
-    """Return the calibration of all shards. Early folders have none."""
+    """Return the calibration of all shards, or None if each has its own."""
     if values is None:
         return None
     calibration = unpack_calibration(values)

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.arrays import check_array
 from irli.engine.int8 import ZERO, balance, tile, untile
 from irli.engine.vector_layout import PANEL
 from irli.errors import FormatError
@@ -171,22 +170,6 @@ def unpack(tensors: dict[str, NDArray[Any]], linear: int) -> list[Router]:
         Router(linear=linear, **{name: tensors[name][r] for name in ARRAYS})
         for r in range(len(tensors["bias"]))
     ]
-
-
-def complete(tensors: dict[str, NDArray[Any]], dim: int) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a folder with what routers of earlier versions did not have.
-
-    They had one step for all buckets, and did not soften their logits.
-    """
-    check_names({"centre": None, "soften": None, **tensors})
-    repetitions, buckets = check_array("bias", tensors["bias"], np.float32, None, None, filled=True)
-    check_array("project", tensors["project"], np.float32, repetitions, dim, None, filled=True)
-    step = tensors["step"]
-    if step.shape == (repetitions, 1):
-        step = np.repeat(step, buckets, axis=1)
-    none = np.zeros((repetitions, dim), np.float32), np.zeros((repetitions, 3), np.float32)
-    whole = {**dict(zip(("centre", "soften"), none, strict=True)), **tensors, "step": step}
-    return {name: whole[name] for name in ARRAYS}
 
 
 def check_names(tensors: dict[str, Any]) -> None:

@@ -150,7 +150,8 @@ class IrliBackend(TfidfVectorizerMixin, AnnifLearningBackend):  # type: ignore[m
         return index
 
     def _make_recipe(self, params: Mapping[str, Any]) -> Recipe:
-        settings = {name: self._read_int(params, name) for name in _SETTINGS}
+        given = [name for name in _SETTINGS if params[name] is not None]
+        settings = {name: self._read_int(params, name) for name in given}
         try:
             return recipe("labels", **settings)
         except InvalidParameter as error:

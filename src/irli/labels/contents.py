@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from irli.base.arrays import array_error, check_array, check_history, damage_error
 from irli.base.checks import check_bool, check_choice, check_float, check_int
 from irli.base.folder import LABELS, Folder, check_kind, reading
-from irli.base.recipe import Recipe
-from irli.engine.int8 import tile
+from irli.base.recipe import Recipe, read_recipe
 from irli.engine.label_layout import LabelLayout, check_label_layout
 from irli.labels.build.features import count_features
-from irli.labels.build.scaling import GIVEN, SCALINGS, Scaling
+from irli.labels.build.scaling import SCALINGS, Scaling
 from irli.labels.parameters import LabelParameters
-from irli.labels.ranking.near_rows import NO_ROWS
-from irli.labels.ranking.ranker import COST, LEAST_PRUNE
 from irli.labels.text.vectorizer import Names, Vectorizer
-from irli.labels.tuning.calibration import EVERY, INDEX_ALONE, Calibration
+from irli.labels.tuning.calibration import EVERY, Calibration
 from irli.labels.tuning.curve import Curve
 from irli.labels.tuning.objective import OBJECTIVES
 from irli.labels.tuning.tune import LabelModel, LabelTuneResult, Wishes
@@ -30,7 +27,6 @@ from irli.learning.repetition import History
 
 _TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
 _ARRAYS = tuple(name for name in LabelLayout._fields if name not in _TENSORS)
-_NEAR = tuple(name for name in _ARRAYS if name.startswith("near_"))
 _NO_WISHES = Wishes()
 _SCALED = ("routing", "ranking")
 
@@ -113,24 +109,19 @@ def unpack_labels(folder: Folder) -> LabelContents:
     """Return the contents that `pack_labels` put into a folder, or raise `FormatError`."""
     check_kind(folder, LABELS)
     meta, arrays = folder.meta, folder.arrays
-    early = not any(name in arrays for name in _NEAR)  # written before there were near rows
     with reading():
         contents = LabelContents(
-            recipe=Recipe(**meta["recipe"]),
+            recipe=read_recipe(meta["recipe"], labels=True),
             model=LabelModel(
-                LabelLayout(
-                    **_tile_weights(folder.tensors),
-                    **{name: arrays[name] for name in _ARRAYS if name in arrays or not early},
-                    **(_name_no_rows() if early else {}),
-                ),
+                LabelLayout(**folder.tensors, **{name: arrays[name] for name in _ARRAYS}),
                 LabelParameters.from_json(meta["defaults"]),
                 unpack_calibration(meta["calibration"]),
-                unpack_calibration(meta["alone"]) if "alone" in meta else INDEX_ALONE,
-                _unpack_tuned(meta.get("tuned")),
+                unpack_calibration(meta["alone"]),
+                _unpack_tuned(meta["tuned"]),
                 routing=_unpack_scaling("routing", meta, arrays),
                 ranking=_unpack_scaling("ranking", meta, arrays),
-                cost=check_float("cost", meta.get("cost", COST), at_least=0.0),
-                prune=check_float("prune", meta.get("prune", LEAST_PRUNE), at_least=0.0),
+                cost=check_float("cost", meta["cost"], at_least=0.0),
+                prune=check_float("prune", meta["prune"], at_least=0.0),
             ),
             history=check_history(meta["history"]),
             rows=check_int("rows", meta["rows"], at_least=0),
@@ -143,9 +134,9 @@ def unpack_labels(folder: Folder) -> LabelContents:
             ),
             wishes=Wishes(
                 None if meta["ranker"] is None else check_bool("ranker", meta["ranker"]),
-                check_choice("objective", meta.get("objective", "balanced"), OBJECTIVES),
+                check_choice("objective", meta["objective"], OBJECTIVES),
             ),
-            titled=_unpack_ranges(meta.get("titled", [])),  # early folders have none
+            titled=_unpack_ranges(meta["titled"]),
         )
         _check_contents(contents)
         return contents
@@ -156,7 +147,7 @@ def _pack_tuned(tuned: LabelTuneResult) -> dict[str, Any]:
 
 
 def _unpack_tuned(values: Any) -> LabelTuneResult | None:
-    """Return what `fit` measured. Early folders do not have it."""
+    """Return what `fit` measured."""
     if values is None:
         return None
     return LabelTuneResult(
@@ -171,9 +162,8 @@ def _unpack_tuned(values: Any) -> LabelTuneResult | None:
 
 
 def unpack_calibration(values: dict[str, Any]) -> Calibration:
-    """Return the calibration. In early folders its curve is straight."""
-    points = values.get("curve", [])
-    curve = tuple((check_float("curve", x), check_float("curve", y)) for x, y in points)
+    """Return the calibration that `state` turned into plain values."""
+    curve = tuple((check_float("curve", x), check_float("curve", y)) for x, y in values["curve"])
     return Calibration(**values | {"curve": curve})
 
 
@@ -198,10 +188,6 @@ def _check_curve(curve: Curve) -> None:
         raise damage_error("curve", "have two or more points that ascend, or none", str(curve))
 
 
-def _name_no_rows() -> dict[str, NDArray[Any]]:
-    return {f"near_{name}": array for name, array in NO_ROWS._asdict().items()}
-
-
 def _unpack_ranges(ranges: Any) -> list[tuple[int, int]]:
     """Return which near rows are titles: pairs of the first one and the one after the last."""
     found = [(check_int("titled", first), check_int("titled", last)) for first, last in ranges]
@@ -212,9 +198,7 @@ def _unpack_ranges(ranges: Any) -> list[tuple[int, int]]:
 
 
 def _unpack_scaling(use: str, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaling:
-    """Return how rows are scaled. In early folders they are as they were given."""
-    if "scaling" not in meta:
-        return GIVEN
+    """Return how rows are scaled."""
     name = check_choice("scaling", meta["scaling"][use], SCALINGS)
     return Scaling(name, arrays[f"{use}_factors"], arrays[f"{use}_means"])
 
@@ -250,11 +234,3 @@ def _check_contents(contents: LabelContents) -> None:
         check_array("near_starts", layout.near_starts, np.int64, features + 1)
     for use in _SCALED:
         _check_scaling(use, getattr(contents.model, use), features)
-
-
-def _tile_weights(tensors: dict[str, Any]) -> dict[str, Any]:
-    """Return the tensors. Early folders of version 1 have weights that are not tiled: tile them."""
-    out = tensors["out"]
-    if out.ndim == 3:
-        out = np.stack([tile(weights.T) for weights in out])
-    return {**tensors, "out": out}

@@ -107,7 +107,7 @@ class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
         ranker: bool | None = None,
         objective: str = "balanced",
     ) -> None:
-        as_recipe(recipe).check_for_labels()
+        as_recipe(recipe).check_kind(labels=True)
         if ranker is not None:
             check_bool("ranker", ranker, owner="LabelIndex")
         check_choice("objective", objective, OBJECTIVES, owner="LabelIndex")
@@ -618,7 +618,7 @@ class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
 
     @property
     def tuned(self) -> LabelTuneResult | None:
-        """What `fit` or `refit` chose and measured. None if an early version wrote the folder."""
+        """What `fit` or `refit` chose and measured."""
         return self._fitted().contents.model.tuned
 
     @property

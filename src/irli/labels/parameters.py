@@ -78,9 +78,8 @@ class LabelParameters:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LabelParameters:
-        """Return the parameters of a folder. Without `min_votes`, "votes" were weighted ones."""
-        early = "min_votes" not in values and values.get("score") == "votes"
-        return cls().replace(**(values | {"score": "weighted-votes"} if early else values))
+        """Return the parameters of a folder."""
+        return cls().replace(**values)
 
     def to_plan(self, k: int, calibration: Calibration) -> LabelPlan:
         """Return the parameters in the form that the kernels take."""

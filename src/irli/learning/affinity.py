@@ -33,10 +33,16 @@ _PART = 128  # items for a thread at a time
 _NO_OTHERS = Others(np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32))
 _FEW = 4  # queries that rank more buckets for an item without a vector
 _SUMS, _SUMMED = 1 << 25, 1 << 24  # affinities in a block of items, scores in a block of queries
+_PROBE_CUT = 0.005
 _ITEM_WEIGHT = 3.0  # f of the item itself counts as much as f of three queries
 
 Floats = NDArray[np.float32]
 Best = tuple[NDArray[np.int32], Floats]
+
+
+def choose_probe_cut(recipe: Recipe) -> float:
+    """Return c: a probability p counts as p / (p + c), the chance that a bucket is probed."""
+    return _PROBE_CUT if recipe.affinity == "both" else 0.0
 
 
 class Affinity:
@@ -66,7 +72,7 @@ class Affinity:
     ) -> None:
         self.network, self.head = network, head
         self.points, self.items_are_queries = points, items_are_queries
-        self.probe_cut = recipe.probe_cut
+        self.probe_cut = choose_probe_cut(recipe)
         items = wanted_by.shape[0]
         self.held = np.full(items, -1, dtype=np.int32)
         by_item = recipe.affinity != "queries" and items_are_queries
@@ -75,7 +81,7 @@ class Affinity:
             wanted_by = 0 * wanted_by
             wanted_by.eliminate_zeros()
         self.wanted_by = wanted_by
-        self.best = self._find_best(recipe.normalize_affinity, recipe.choices)
+        self.best = self._find_best(recipe.affinity == "queries", recipe.choices)
         if items_are_queries:  # an item that is relevant to no query is ranked by f(item)
             self.item_weight[np.diff(wanted_by.indptr) == 0] = _ITEM_WEIGHT
 

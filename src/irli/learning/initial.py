@@ -15,13 +15,15 @@ from irli.learning.kmeans import kmeans, nearest_centroids
 from irli.learning.network import RouterNetwork
 from irli.learning.partition import Partition, assign_bounded, bucket_capacity
 from irli.learning.problem import Problem
+from irli.learning.sizes import count_linear
 
 
 def make_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
     """Return an untrained network for `heads` repetitions."""
     queries = problem.queries
     dim, sparse = queries.shape[1], not isinstance(queries, np.ndarray)
-    network = RouterNetwork(dim, recipe.linear, recipe.hidden, recipe.buckets, heads, sparse)
+    linear = count_linear(dim, recipe)
+    network = RouterNetwork(dim, linear, recipe.hidden, recipe.buckets, heads, sparse)
     if recipe.standardize:
         network.standardize(problem.items if problem.items_are_queries else queries)
     return network

@@ -13,6 +13,7 @@ KMEANS_ITERATIONS = 10
 KMEANS_ROUNDS = 5  # of splitting large clusters, at most; most is gained by the first three
 KMEANS_SAMPLE = 64  # vectors for each centroid that k-means is run on
 
+_LINEAR = 128  # features of a warm router that skip the ReLU, at most
 _SMALL = 32_768  # up to this many training queries an epoch draws all, and half of more
 _KEPT = 64  # best buckets kept for each point; the others are hardly ever probed
 _LEAST_KEPT, _MEMORY = 32, 160 << 20  # down to 32 if 64 would take more than 160 MB
@@ -29,6 +30,17 @@ def count_drawn(queries: int, recipe: Recipe) -> int:
     """
     size = recipe.epoch_size
     return min(queries, size, max(_SMALL, queries // 2)) if size else queries
+
+
+def count_linear(dim: int, recipe: Recipe) -> int:
+    """Return the width of the linear part of a router. Only a warm one has it.
+
+    Examples
+    --------
+    >>> count_linear(384, Recipe()), count_linear(50, Recipe())
+    (128, 50)
+    """
+    return min(_LINEAR, dim) if recipe.router == "warm" else 0
 
 
 def count_repartitions(recipe: Recipe) -> int:

@@ -15,7 +15,7 @@ from irli.base.metrics import load_summary
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.base.types import Arrays
-from irli.learning.affinity import Affinity, SummedAffinity
+from irli.learning.affinity import Affinity, SummedAffinity, choose_probe_cut
 from irli.learning.batches import Batch, Inputs, with_noise
 from irli.learning.initial import limit_load, make_first_partition, make_network
 from irli.learning.network import LOSS, Bagged, Pairs, log_scores
@@ -311,7 +311,7 @@ class Learner:
         if recipe.affinity == "item" and both:  # queries do not count, however many there are
             points, wanted_by = Inputs(self.problem.items), wanted_by[:, : len(self.problem.items)]
         scored = self.network, head.place, points, wanted_by
-        if recipe.exact_affinity and recipe.affinity == "queries":
+        if recipe.affinity == "sum":
             return SummedAffinity(*scored, recipe.loss, both)
         return Affinity(*scored, recipe, both)
 
@@ -402,7 +402,7 @@ def _raise_sparse_rate(queries: Any) -> float:
 
 def _miss_chances(problem: Problem, repetition: Repetition, recipe: Recipe) -> NDArray[np.float32]:
     """Return, for each (query, item) pair, the chance that `repetition` misses the item."""
-    cut = recipe.probe_cut or 1.0 / repetition.router.buckets
+    cut = choose_probe_cut(recipe) or 1.0 / repetition.router.buckets
     missed = np.empty(len(problem.indices), dtype=np.float32)
     assignment = repetition.partition.assignment
     pair_queries = problem.pair_queries

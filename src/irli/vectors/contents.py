@@ -18,12 +18,12 @@ from irli.base.arrays import (
     damage_error,
 )
 from irli.base.folder import VECTORS, Folder, check_kind, reading
-from irli.base.recipe import Recipe
+from irli.base.recipe import Recipe, read_recipe
 from irli.base.strings import Strings
 from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
 from irli.engine.prefilter import no_int8_vectors
-from irli.engine.router import ARRAYS, complete
+from irli.engine.router import ARRAYS, check_names
 from irli.engine.vector_layout import (
     NO_CENTROIDS,
     Centroids,
@@ -117,7 +117,7 @@ def unpack_vectors(folder: Folder) -> VectorContents:
     with reading():
         contents = VectorContents(
             metric=meta["metric"],
-            recipe=Recipe(**meta["recipe"]),
+            recipe=read_recipe(meta["recipe"]),
             layout=_unpack_layout(arrays, folder.tensors, meta),
             ids=arrays["ids"],
             strings=_unpack_strings(arrays),
@@ -126,7 +126,7 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             ),
             history=check_history(meta["history"]),
             defaults=SearchParameters.from_json(meta["defaults"]),
-            tuned=TuneResult.from_json(meta["tuned"]) if meta.get("tuned") else None,
+            tuned=meta["tuned"] and TuneResult.from_json(meta["tuned"]),
         )
         items, dim = contents.layout.vectors.shape
         check_array("ids", contents.ids, np.int64, items)
@@ -158,6 +158,7 @@ def _unpack_strings(arrays: dict[str, NDArray[Any]]) -> Strings | None:
 def _unpack_layout(
     arrays: dict[str, NDArray[Any]], tensors: dict[str, NDArray[Any]], meta: Any
 ) -> VectorLayout:
+    check_names(tensors)
     vectors = arrays["vectors"]
     check_array("vectors", vectors, np.float32, None, None, filled=True)
     int8 = no_int8_vectors(vectors.shape[-1])
@@ -169,7 +170,7 @@ def _unpack_layout(
     return make_layout(
         vectors,
         meta["metric"],
-        complete(tensors, vectors.shape[-1]),
+        {name: tensors[name] for name in ARRAYS},
         linear=meta["linear"],
         offsets=arrays["offsets"],
         items=arrays["items"],

@@ -45,6 +45,7 @@ from irli.learning.sizes import (
     bucket_dtype,
     count_drawn,
     count_kept_buckets,
+    count_linear,
     count_repartitions,
 )
 from irli.vectors.build.assemble import assemble
@@ -193,7 +194,7 @@ def count_build_bytes(items: int, dim: int, recipe: Recipe) -> float:
         + 4 * queries * dim
         + 24 * queries * recipe.neighbors
         + items * (kept + 8 * recipe.choices)
-        + 16 * recipe.buckets * (recipe.linear + recipe.hidden)
+        + 16 * recipe.buckets * (count_linear(dim, recipe) + recipe.hidden)
     )
 
 

@@ -20,6 +20,7 @@ from irli.cluster.planning.costs import (
 from irli.engine.pq import most_pieces
 from irli.engine.prefilter import LONG
 from irli.errors import InvalidParameter
+from irli.learning.sizes import count_linear
 
 _USABLE = 0.8  # share of a machine's memory that may be used
 _ID, _ENTRY, _DISTANCE = 8, 4, 4  # bytes of each
@@ -180,7 +181,7 @@ def make_plan(
 
 def count_shard_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     """Return the bytes of a shard's index: vectors, ids, entries, codes, routers."""
-    features = recipe.linear + recipe.hidden
+    features = count_linear(costs.dim, recipe) + recipe.hidden
     routers = features * (costs.dim + features + recipe.buckets)
     entries = recipe.repetitions * recipe.buckets_per_item * items
     pieces = most_pieces(costs.dim) if recipe.pieces is None else recipe.pieces

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from irli.base.recipe import RECIPES, Recipe, choose_label_buckets
+from irli.base.recipe import Recipe, choose_label_buckets
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels
@@ -81,7 +81,7 @@ def choose_routing(
     small = _shrink(resolved, carried.shape[1])
     trials = Trials()
     scaling = _choose_scaling(sample, list_scalings(rows), small, trials)
-    if recipe.hidden == RECIPES.get(recipe.name, recipe).hidden:
+    if recipe.hidden is None:
         # Few rows do with narrow routers, which says nothing of many.
         widths = [times for times in _WIDTHS if times >= 1 or 2 * train >= len(mixed)]
         width = _choose_width(sample, widths, scaling, small, trials)

@@ -215,7 +215,7 @@ class Vectorizer(Estimator):
         try:
             made = cls(
                 ngrams=meta["ngrams"],
-                characters=meta.get("characters"),  # early folders do not have it
+                characters=meta["characters"],
                 min_df=meta["min_df"],
                 max_df=meta["max_df"],
             )

@@ -140,7 +140,7 @@ class LabelModel(NamedTuple):
     parameters: LabelParameters
     calibration: Calibration
     alone: Calibration
-    tuned: LabelTuneResult | None  # None in early folders
+    tuned: LabelTuneResult | None
     routing: Scaling = GIVEN
     ranking: Scaling = GIVEN
     cost: float = COST
