@@ -38,7 +38,7 @@ void check_plan(const SearchPlan& plan) {
       (codes && (plan.candidates < 1 || plan.candidates > kMostCandidates)) ||
       ((codes || plan.picked > 0) && (plan.by_score || plan.min_votes > 1)) || plan.picked < 0 ||
       plan.picked > kMostCandidates || plan.wide < 0 ||
-      (plan.exact && (plan.by_score || plan.min_votes > 1)) || !(plan.start >= 0) ||
+      (plan.exact && (plan.by_score || plan.min_votes > 1)) || std::isnan(plan.start) ||
       !(plan.length >= 0 && plan.length < 1e30) || plan.levels < 1 || plan.levels > kLevels ||
       !std::all_of(plan.centroids, plan.centroids + plan.levels, is_count))
     throw std::invalid_argument("The parameters of a SearchPlan are out of range.");
@@ -140,7 +140,7 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
 class VectorSearcher {
  public:
   using Queries = Array<const float, nb::ndim<2>>;
-  using Allowed = std::optional<Array<const bool, nb::ndim<1>>>;
+  using Mask = std::optional<Array<const bool, nb::ndim<1>>>;
   using Rows = std::optional<Array<const int32_t, nb::ndim<1>>>;
   using Ids = std::optional<Array<const int64_t, nb::ndim<1>>>;
 
@@ -150,9 +150,9 @@ class VectorSearcher {
   // second this goes back to Python, where an interrupt can be seen. `work` gets the columns that
   // `WORK` names in `irli.vectors.searcher`. A single row may be `routed` (R, B) before: see
   // `route_part`.
-  int64_t search(const Queries& queries, const SearchPlan& plan, const Allowed& allowed,
-                 const Rows& rows_allowed, const Ids& ids, int64_t form, int64_t first,
-                 int64_t last, const Array<float, nb::ndim<2>>& distances,
+  int64_t search(const Queries& queries, const SearchPlan& plan, const Mask& allowed,
+                 const Rows& rows_allowed, const Mask& removed, const Ids& ids, int64_t form,
+                 int64_t first, int64_t last, const Array<float, nb::ndim<2>>& distances,
                  const Array<int64_t, nb::ndim<2>>& items,
                  const std::optional<Array<int64_t, nb::ndim<2>>>& work,
                  const std::optional<Array<const float, nb::ndim<2>>>& routed) {
@@ -165,8 +165,7 @@ class VectorSearcher {
     if (first < 0 || last > rows || (routed && rows != 1))
       throw std::invalid_argument("The rows are out of range.");
     if (routed) check_shape("routed", *routed, {layout_.repetitions, layout_.buckets});
-    Filter permitted{};
-    const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
+    const Selector selector = read_selector(allowed, rows_allowed, removed, plan.exact);
     const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
@@ -178,7 +177,7 @@ class VectorSearcher {
       Counts counts[kCompared];
       scratch.routed = routed ? routed->data() : nullptr;
       const bool finite =
-          kernels_.search_block(layout_, plan, filter, names, static_cast<Form>(form),
+          kernels_.search_block(layout_, plan, selector, names, static_cast<Form>(form),
                                 queries.data() + first * layout_.dim, count, scratch,
                                 distances.data() + first * plan.k, items.data() + first * plan.k,
                                 work ? counts : nullptr);
@@ -199,8 +198,8 @@ class VectorSearcher {
   // Search one query (d,). Return whether it could be: it must be contiguous, float32 and finite.
   // `ids` (N) must be int64.
   bool search_one(nb::handle query, const SearchPlan& plan, nb::handle ids, int64_t form,
-                  nb::handle distances, nb::handle items, const Allowed& allowed,
-                  const Rows& rows_allowed) {
+                  nb::handle distances, nb::handle items, const Mask& allowed,
+                  const Rows& rows_allowed, const Mask& removed) {
     const Row<const float> row(query);
     if (!row.has(layout_.dim)) return false;
     const Row<const int64_t> names(ids);
@@ -209,11 +208,10 @@ class VectorSearcher {
     if (!names.has(layout_.items) || !near.has(plan.k) || !found.has(plan.k))
       throw std::invalid_argument("The ids or the answers have the wrong type or shape.");
     require(plan);
-    Filter permitted{};
-    const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
+    const Selector selector = read_selector(allowed, rows_allowed, removed, plan.exact);
     nb::gil_scoped_release unlocked;
     const Borrowed<SearchScratch> borrowed(pool_, layout_);
-    return kernels_.search_block(layout_, plan, filter, names.data(), static_cast<Form>(form),
+    return kernels_.search_block(layout_, plan, selector, names.data(), static_cast<Form>(form),
                                  row.data(), 1, borrowed->prepare(plan), near.data(), found.data(),
                                  nullptr);
   }
@@ -253,12 +251,11 @@ class VectorSearcher {
   }
 
   // Run the stages of one prepared query (1, d) and report what each did.
-  nb::dict explain(const Queries& query, const SearchPlan& plan, const Allowed& allowed,
-                   const Rows& rows_allowed) {
+  nb::dict explain(const Queries& query, const SearchPlan& plan, const Mask& allowed,
+                   const Rows& rows_allowed, const Mask& removed) {
     check_shape("query", query, {1, layout_.dim});
     require(plan);
-    Filter permitted{};
-    const Filter* filter = read_filter(allowed, rows_allowed, plan.exact, permitted);
+    const Selector selector = read_selector(allowed, rows_allowed, removed, plan.exact);
     std::vector<float> distances(static_cast<size_t>(plan.k));
     std::vector<int64_t> items(static_cast<size_t>(plan.k));
     std::vector<int32_t> votes(static_cast<size_t>(plan.k));
@@ -273,7 +270,7 @@ class VectorSearcher {
       std::fill_n(scratch.seconds, 4, 0.0);
       scratch.now = now;
       scratch.last = now();
-      const bool finite = kernels_.search_block(layout_, plan, filter, nullptr, kPlain,
+      const bool finite = kernels_.search_block(layout_, plan, selector, nullptr, kPlain,
                                                 query.data(), 1, scratch, distances.data(),
                                                 items.data(), nullptr);
       scratch.now = nullptr;
@@ -284,7 +281,7 @@ class VectorSearcher {
         logits.assign(scratch.logits, scratch.logits + layout_.repetitions * layout_.buckets);
       probed.assign(scratch.probed, scratch.probed + counts.probed);
       candidates.assign(scratch.touched, scratch.touched + scratch.counts.last);
-      if (!counts.exact) kernels_.count_votes(layout_, filter, scratch);
+      if (!counts.exact) kernels_.count_votes(layout_, selector, scratch);
       for (size_t t = 0; t < items.size(); ++t)
         votes[t] = items[t] < 0 || counts.exact ? 0 : scratch.votes[items[t]];
     }
@@ -314,24 +311,28 @@ class VectorSearcher {
 
   static constexpr int64_t kWork = 8;  // columns of `work`
 
-  // A filter is a mask (N), and rows (m) if all allowed items are compared, or if they are known.
-  // Both are read from Python, so the rows are checked: here if all of them will be read.
-  const Filter* read_filter(const Allowed& allowed, const Rows& rows, bool exact,
-                            Filter& filter) const {
-    if (!allowed && !rows) return nullptr;
-    if (exact ? !rows : !allowed)  // the kernels compare more queries at once by rows
+  // A filter is a mask (N), and rows (m) if they are known. Several queries that are compared with all
+  // items at once need the rows of those that they may return. Rows are checked if all will be read.
+  Selector read_selector(const Mask& allowed, const Rows& rows, const Mask& removed,
+                         bool exact) const {
+    Selector selector{};
+    selector.allowed = read_mask("allowed", allowed);
+    selector.removed = read_mask("removed", removed);
+    if (exact ? selector.has_mask() && !rows : rows && !allowed)
       throw std::invalid_argument("A filter must have a mask, or rows if all items are compared.");
-    if (allowed) {
-      check_shape("allowed", *allowed, {layout_.items});
-      filter.mask = reinterpret_cast<const uint8_t*>(allowed->data());
-    }
-    if (!rows) return &filter;
-    filter.rows = rows->data();
-    filter.count = static_cast<int64_t>(rows->shape(0));
-    filter.checked = exact;
-    if (exact ? !are_items(filter.rows, filter.count, layout_.items) : filter.count > layout_.items)
+    if (!rows) return selector;
+    selector.rows = rows->data();
+    selector.count = static_cast<int64_t>(rows->shape(0));
+    if (exact ? !are_items(selector.rows, selector.count, layout_.items)
+              : selector.count > layout_.items)
       throw std::invalid_argument("The rows of a filter must be rows of the index.");
-    return &filter;
+    return selector;
+  }
+
+  const uint8_t* read_mask(const char* name, const Mask& mask) const {
+    if (!mask) return nullptr;
+    check_shape(name, *mask, {layout_.items});
+    return reinterpret_cast<const uint8_t*>(mask->data());
   }
 
   const int64_t* read_ids(const Ids& ids) const {
@@ -359,6 +360,7 @@ void bind_search(nb::module_& m) {
              plan->k = plan->levels = plan->min_votes = 1;
              plan->thresholds[0] = -HUGE_VAL;
              plan->fill = true;
+             plan->start = -1;
              plan->exact_from = plan->far = HUGE_VAL;
              plan->score = kLogProbability;
            })
@@ -401,17 +403,19 @@ void bind_search(nb::module_& m) {
   nb::class_<VectorSearcher>(m, "VectorSearcher", "A vector index that threads can search.")
       .def(nb::init<nb::handle>(), nb::arg("layout"))
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
-           as_is("allowed").none(), as_is("rows").none(), as_is("ids").none(), nb::arg("form"),
-           nb::arg("first"), nb::arg("last"), as_is("distances"), as_is("items"),
-           as_is("work").none() = nb::none(), as_is("routed").none() = nb::none())
+           as_is("allowed").none(), as_is("rows").none(), as_is("removed").none(),
+           as_is("ids").none(), nb::arg("form"), nb::arg("first"), nb::arg("last"),
+           as_is("distances"), as_is("items"), as_is("work").none() = nb::none(),
+           as_is("routed").none() = nb::none())
       .def("search_one", &VectorSearcher::search_one, nb::arg("query"), nb::arg("plan"),
            nb::arg("ids"), nb::arg("form"), nb::arg("distances"), nb::arg("items"),
-           as_is("allowed").none() = nb::none(), as_is("rows").none() = nb::none())
+           as_is("allowed").none() = nb::none(), as_is("rows").none() = nb::none(),
+           as_is("removed").none() = nb::none())
       .def("route", &VectorSearcher::route, as_is("queries"), as_is("out"))
       .def("route_part", &VectorSearcher::route_part, as_is("query"), nb::arg("plan"),
            nb::arg("form"), nb::arg("first"), nb::arg("last"), as_is("out"))
       .def("explain", &VectorSearcher::explain, as_is("query"), nb::arg("plan"),
-           as_is("allowed").none(), as_is("rows").none());
+           as_is("allowed").none(), as_is("rows").none(), as_is("removed").none() = nb::none());
 }
 
 }  // namespace irli

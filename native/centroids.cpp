@@ -4,16 +4,9 @@
 #include <cmath>
 
 namespace irli {
-namespace {
-
-constexpr int64_t kFewest = 16;  // dimensions
-constexpr int32_t kMiddle = 64;  // the byte of a query that stands for zero
-
-}  // namespace
-
 RoundedCentroids::RoundedCentroids(VectorLayout& layout) {
   Centroids& centroids = layout.centroids;
-  if (!centroids.present || layout.dim < kFewest) return;
+  if (!centroids.present || layout.dim < kLeastRounded) return;
   const int64_t dim = layout.dim, buckets = layout.buckets;
   const int64_t panels = (buckets + kPanel - 1) / kPanel, fours = (dim + 3) / 4;
   bytes_.resize(static_cast<size_t>(panels * fours * 4 * kPanel));
@@ -32,7 +25,7 @@ RoundedCentroids::RoundedCentroids(VectorLayout& layout) {
       const int32_t rounded = std::isnan(value) ? 0 : static_cast<int32_t>(std::lrint(bounded));
       const int64_t place = ((b / kPanel * fours + j / 4) * kPanel + b % kPanel) * 4 + j % 4;
       bytes_[static_cast<size_t>(place)] = static_cast<int8_t>(rounded);
-      zero_[static_cast<size_t>(b)] += kMiddle * rounded;
+      zero_[static_cast<size_t>(b)] += kZero * rounded;
     }
   centroids.bytes = bytes_.data();
   centroids.step = step_.data();

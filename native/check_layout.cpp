@@ -38,7 +38,7 @@ void check_entries(const int32_t* entries, int64_t count, int64_t items) {
 
 // A sum of bytes less the sum for a query of zeros must stay within 32 bits.
 void check_zeros(const int32_t* zero, int64_t count, int64_t rows, const char* what) {
-  const int64_t most = kMostRows * 64 * 128;
+  const int64_t most = kMostRows * kZero * 128;
   bool good = rows <= kMostRows;
   for (int64_t c = 0; c < count; ++c) good = good && zero[c] >= -most && zero[c] <= most;
   require(good, what);

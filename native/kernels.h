@@ -27,10 +27,10 @@ struct Kernels {
   void (*route)(const VectorLayout&, const float* queries, int64_t count, Scratch&);
   bool (*route_part)(const VectorLayout&, const SearchPlan&, const float* query, Form,
                      int64_t first, int64_t last, Scratch&);
-  bool (*search_block)(const VectorLayout&, const SearchPlan&, const Filter*, const int64_t* ids,
+  bool (*search_block)(const VectorLayout&, const SearchPlan&, const Selector&, const int64_t* ids,
                        Form, const float* queries, int64_t count, Scratch&, float* distances,
                        int64_t* items, Counts* counts);
-  void (*count_votes)(const VectorLayout&, const Filter*, Scratch&);
+  void (*count_votes)(const VectorLayout&, const Selector&, Scratch&);
   // predict.inl
   void (*route_row_part)(const LabelLayout&, const SparseRows&, int64_t row, int64_t first,
                          int64_t last, LabelScratch&);

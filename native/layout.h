@@ -6,6 +6,7 @@
 
 namespace irli {
 
+// Python reads many of these constants: see module.cpp.
 constexpr int64_t kBlock = 8;   // queries routed together, so that a weight is read once for all
 constexpr int64_t kLanes = 32;  // items in a block of codes
 constexpr int64_t kPanel = 64;  // columns of 8-bit weights that are summed together
@@ -14,12 +15,15 @@ constexpr int64_t kMost = 127;  // the largest value in the table of a query
 constexpr int64_t kBin = 3;     // a bin of the histogram holds 2^kBin different sums of codes
 constexpr int64_t kMostCandidates = 16384;  // that a scan of codes can choose
 constexpr int64_t kMostLargest = 256;       // scores of a row that a top-k can find
-constexpr int64_t kLevels =
-    24;  // a search at level j is as wide as one for 2^j times as many items
+constexpr int64_t kLevels = 24;  // a search at level j is as wide as one for 2^j times the items
+constexpr int32_t kZero = 64;    // the byte that stands for zero: the bytes of a query are unsigned
+constexpr int64_t kLeastRounded = 16;  // dimensions from which on centroids have 8 bits
+constexpr double kLeastVotes = 0.01;   // less than this of a near row's vote is as good as none
 
 // Queries that are compared with all items together, at most. Fewer than kTogether are compared one
 // by one.
 constexpr int64_t kCompared = 64, kTogether = 4;
+constexpr int64_t kRows = 16;     // of them whose columns are stored together (d, 16)
 constexpr int64_t kFirsts = 128;  // items that they are compared with before any is kept
 // The keys that a query keeps for its k nearest: few, so that the k-th best soon excludes most items.
 inline int64_t count_kept(int64_t k) { return k > 16 ? 4 * k : 64; }
@@ -32,7 +36,7 @@ inline int64_t count_compared(int64_t k) {
 enum Metric : int64_t { kL2 = 0, kDot = 1 };
 // A distance x becomes x, 1 + x or -x. COSINE normalizes the queries, too.
 enum Form : int64_t { kPlain = 0, kCosine = 1, kIp = 2 };
-// The score that chooses the candidates.
+// The score that chooses the candidates, in the order of its names.
 enum Score : int64_t { kVotes = 0, kProbability = 1, kLogProbability = 2, kCodes = 3 };
 
 struct Projection {
@@ -101,12 +105,17 @@ struct VectorLayout {
   Metric metric;
 };
 
-// The items that a search may return.
-struct Filter {
-  const uint8_t* mask;  // (N): whether each item is allowed; null if all allowed are compared
-  const int32_t* rows;  // (count): the allowed items, or null
-  int64_t count;        // of the rows
-  bool checked;         // whether all rows are known to be items; others are left out
+// The items that a search may return: those that a filter allows and that are not removed. What is
+// null leaves out none. Where removed items alone are left out, a search goes on as without them.
+struct Selector {
+  const uint8_t* allowed;  // (N): whether a filter allows each item
+  const uint8_t* removed;  // (N): whether each item was removed
+  const int32_t* rows;     // (count): the allowed items in order, if they are known
+  int64_t count;           // of the rows
+
+  bool has_mask() const { return allowed || removed; }
+  bool is_removed(int64_t item) const { return removed && removed[item]; }
+  bool permits(int64_t item) const { return !is_removed(item) && (!allowed || allowed[item]); }
 };
 
 struct SearchPlan {
@@ -117,9 +126,10 @@ struct SearchPlan {
   double centroids[kLevels];   // buckets besides: those with the nearest centroids
   int64_t probes;              // the most buckets in each repetition that routers choose, or 0
   bool fill;                   // go on if fewer than k items are found; `tune` looks without that
-  // Under a filter, the search starts at the level `start`. From the level `exact_from` on, it costs
-  // less to compare all allowed items.
-  double start, exact_from;
+  // Under a filter, the search starts at the level `start` and widens by what it allows. From the
+  // level `exact_from` on, it costs less to compare all allowed items.
+  double start;  // negative: there is no filter, or it changes nothing
+  double exact_from;
   bool exact;  // compare all items, without routing
   // A query is strange to the routers if its probed buckets have less than the probability `unsure`
   // together, or if its nearest item is more than `far` times as far as those of its best bucket are
@@ -140,8 +150,8 @@ struct SearchPlan {
 
 enum Stage : int64_t { kRoute = 0, kScan = 1, kSelect = 2, kRerank = 3 };
 
-// What a search did. `passed` and `permitted` are the entries that were looked at under a filter, and
-// those of them that it allows.
+// What a search did. `passed` and `permitted` are the entries that were looked at, without those of
+// removed items, and those of them that the filter allows.
 struct Counts {
   int64_t probed, found, read, chosen;
   int64_t near;  // buckets read because their centroids are near

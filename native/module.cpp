@@ -5,6 +5,41 @@
 #include "arrays.h"
 #include "cpu.h"
 
+namespace irli {
+namespace {
+
+// What Python and the kernels must agree on.
+void bind_constants(nb::module_& m) {
+  const std::pair<const char*, int64_t> numbers[] = {
+      {"BLOCK", kBlock},
+      {"CODES", kCodes},
+      {"COMPARED", kCompared},
+      {"COMPARED_LANES", kRows},
+      {"COSINE", kCosine},
+      {"DOT", kDot},
+      {"IP", kIp},
+      {"L2", kL2},
+      {"LANES", kLanes},
+      {"LEAST_COMPARED", kTogether},
+      {"LEAST_ROUNDED", kLeastRounded},
+      {"LEVELS", kLevels},
+      {"LOG_PROBABILITY", kLogProbability},
+      {"MOST", kMost},
+      {"MOST_CANDIDATES", kMostCandidates},
+      {"PANEL", kPanel},
+      {"PLAIN", kPlain},
+      {"PROBABILITY", kProbability},
+      {"VOTES", kVotes},
+      {"WORDS", kWords},
+      {"ZERO", kZero},
+  };
+  for (const auto& [name, value] : numbers) m.attr(name) = value;
+  m.attr("LEAST_VOTES") = kLeastVotes;
+}
+
+}  // namespace
+}  // namespace irli
+
 NB_MODULE(_native, m) {
   using namespace irli;
   m.doc() = "The compiled kernels of irli.";
@@ -16,6 +51,7 @@ NB_MODULE(_native, m) {
   m.def("use_simd", &use_simd, nb::arg("name"),
         "Use other vector instructions for what is made from now on. For tests.");
   kernels();  // chooses the back-end, so that a wrong IRLI_SIMD fails at import
+  bind_constants(m);
   bind_search(m);
   bind_predict(m);
   bind_dense(m);

@@ -395,9 +395,6 @@ inline void forget(const LabelPlan& plan, int64_t found, LabelScratch& scratch) 
 
 // --- blend, write -------------------------------------------------------------------------------
 
-// Less than this of a vote is as good as none.
-constexpr double kLeastVotes = 0.01;
-
 // What the votes of near rows add to a score, before its weight. It is 0 without votes.
 inline double weigh_votes(float votes) {
   return log2(1 + static_cast<double>(votes) / kLeastVotes);

@@ -10,8 +10,6 @@
 
 // --- route --------------------------------------------------------------------------------------
 
-constexpr float kZero = 64;  // the byte that stands for zero: the bytes of a query are unsigned
-
 // Write the 8-bit projection of `count` queries: the features of all routers, then coordinates.
 inline void project_queries(const VectorLayout& layout, const float* queries, int64_t count,
                             Scratch& scratch) {
@@ -152,6 +150,9 @@ inline void route(const VectorLayout& layout, const float* queries, int64_t coun
 // needed: see `answer`.
 
 constexpr double kDeepest = 32;  // at this level, all buckets are read
+
+// Whether the search widens by the share of the items that a filter allows.
+inline bool is_filtered(const SearchPlan& plan) { return plan.start >= 0; }
 
 // A value of a plan at a level, between those of the next whole levels.
 inline double value_at(const SearchPlan& plan, const double* values, double level) {
@@ -316,12 +317,12 @@ inline uint8_t next_scan(const VectorLayout& layout, Scratch& scratch) {
 }
 
 // Collect the items of the read buckets from number `first` on with their votes and scores. Return
-// how many they are. `filter` is null if all items are allowed.
-inline int64_t gather(const VectorLayout& layout, const Filter* filter, uint8_t now, int64_t first,
-                      Scratch& scratch) {
+// how many they are.
+inline int64_t gather(const VectorLayout& layout, const Selector& selector, uint8_t now,
+                      int64_t first, Scratch& scratch) {
   Counts& counts = scratch.counts;
-  const uint8_t* allowed = filter ? filter->mask : nullptr;
-  int64_t found = 0, read = 0, permitted = 0;
+  const bool has_mask = selector.has_mask();
+  int64_t found = 0, read = 0, removed = 0, permitted = 0;
   for (int64_t c = first; c < counts.probed; ++c) {
     const int64_t* ends = layout.offsets + place_of(layout, scratch.probed[c]);
     const float value = scratch.values[c];
@@ -332,7 +333,9 @@ inline int64_t gather(const VectorLayout& layout, const Filter* filter, uint8_t 
         scratch.votes[item] += 1;
         scratch.scores[item] += value;
         permitted += 1;
-      } else if (!allowed || allowed[item]) {
+      } else if (has_mask && !selector.permits(item)) {
+        removed += selector.is_removed(item);
+      } else {
         scratch.stamp[item] = now;
         scratch.votes[item] = 1;
         scratch.scores[item] = value;
@@ -341,7 +344,7 @@ inline int64_t gather(const VectorLayout& layout, const Filter* filter, uint8_t 
     }
   }
   counts.read += read;
-  counts.passed += read;
+  counts.passed += read - removed;
   counts.permitted += permitted + found;
   return found;
 }
@@ -413,11 +416,11 @@ inline int64_t keep_largest(uint64_t* keys, int64_t count, int64_t wanted, uint6
 // A histogram of the sums gives the sum that the C best items so far reach. Most blocks have no
 // larger sum and are done with one comparison. Ties go to the larger item number, whatever the
 // order of the buckets.
-inline int64_t scan(const VectorLayout& layout, int64_t wanted, const Filter* filter, uint8_t now,
-                    int64_t first, Scratch& scratch) {
+inline int64_t scan(const VectorLayout& layout, int64_t wanted, const Selector& selector,
+                    uint8_t now, int64_t first, Scratch& scratch) {
   const Codes& codes = layout.codes;
   const int64_t rows = codes.pieces / 2, size = rows * kLanes;
-  const uint8_t* allowed = filter ? filter->mask : nullptr;
+  const bool has_mask = selector.has_mask();
   const int64_t probed = scratch.counts.probed;
   int64_t passed = 0, permitted = 0;
   const int64_t bins = (kMost * codes.pieces >> kBin) + 2;
@@ -445,11 +448,13 @@ inline int64_t scan(const VectorLayout& layout, int64_t wanted, const Filter* fi
       for (; bits; bits &= bits - 1) {
         const int lane = lowest_bit(bits);
         const int32_t item = layout.entries[entry + lane];
-        if (allowed) {
-          passed += 1;
-          permitted += allowed[item];
+        if (has_mask) {
+          const bool permits = selector.permits(item);
+          passed += !selector.is_removed(item);
+          permitted += permits;
+          if (!permits) continue;
         }
-        if (scratch.stamp[item] == now || (allowed && !allowed[item])) continue;
+        if (scratch.stamp[item] == now) continue;
         scratch.stamp[item] = now;
         scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 |
                                 static_cast<uint32_t>(item);
@@ -482,8 +487,9 @@ inline bool is_by_codes(const SearchPlan& plan, bool strange) {
 //
 // A strange query reads the nearest buckets until they are `wide` in all. Under a filter it reads so
 // many of them besides those of its level.
-inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
-                         const float* query, const float* logits, double level, Scratch& scratch) {
+inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan,
+                         const Selector& selector, const float* query, const float* logits,
+                         double level, Scratch& scratch) {
   Counts& counts = scratch.counts;
   const int64_t read = counts.probed;
   probe_likely(layout, plan, logits, level, scratch);
@@ -494,7 +500,8 @@ inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan, con
                      static_cast<double>(layout.repetitions);
   if (layout.centroids.present) {
     int64_t more = static_cast<int64_t>(value_at(plan, plan.centroids, level) + 0.5) - counts.near;
-    if (counts.strange) more = larger_of(more, plan.wide - (filter ? counts.near : counts.probed));
+    if (counts.strange)
+      more = larger_of(more, plan.wide - (is_filtered(plan) ? counts.near : counts.probed));
     if (more > 0) probe_near(layout, query, more, scratch);
   }
   if (is_by_codes(plan, counts.strange)) sort_buckets(logits, read, likely, scratch);
@@ -503,7 +510,7 @@ inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan, con
 
 // Collect the items of the buckets read from number `first` on in `touched`, by codes or by votes and
 // score. The results so far stay candidates. Where scores or votes count, they come from all buckets.
-inline void collect(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
+inline void collect(const VectorLayout& layout, const SearchPlan& plan, const Selector& selector,
                     const float* query, int64_t row, const float* logits, int64_t first,
                     Scratch& scratch, const int64_t* items) {
   Counts& counts = scratch.counts;
@@ -517,32 +524,24 @@ inline void collect(const VectorLayout& layout, const SearchPlan& plan, const Fi
   if (by_codes) {
     if (!scratch.table_known) fill_table(layout, query, row, scratch);
     const int64_t wanted = counts.strange && plan.picked > 0 ? plan.picked : plan.candidates;
-    counts.found = scan(layout, wanted, filter, now, first, scratch);
+    counts.found = scan(layout, wanted, selector, now, first, scratch);
   } else {
     weigh_buckets(layout, plan, logits, first, scratch);
-    counts.found = gather(layout, filter, now, first, scratch);
+    counts.found = gather(layout, selector, now, first, scratch);
   }
   for (int64_t t = 0; t < results; ++t)
     scratch.touched[counts.found++] = static_cast<int32_t>(items[t]);
 }
 
-// List all allowed items in `touched`.
-inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& scratch) {
+// List all items that a search may return in `touched`.
+inline void list_all(const VectorLayout& layout, const Selector& selector, Scratch& scratch) {
+  const int64_t total = selector.rows ? selector.count : layout.items;
   int64_t count = 0;
-  if (filter && !filter->rows) {
-    for (int64_t item = 0; item < layout.items; ++item)
-      if (filter->mask[item]) scratch.touched[count++] = static_cast<int32_t>(item);
-  } else if (filter && filter->checked) {
-    count = filter->count;
-    memcpy(scratch.touched, filter->rows, static_cast<size_t>(count) * sizeof(int32_t));
-  } else if (filter) {
-    for (int64_t t = 0; t < filter->count; ++t) {
-      scratch.touched[count] = filter->rows[t];
-      count += static_cast<uint32_t>(filter->rows[t]) < static_cast<uint32_t>(layout.items);
-    }
-  } else {
-    count = layout.items;
-    for (int64_t t = 0; t < count; ++t) scratch.touched[t] = static_cast<int32_t>(t);
+  for (int64_t t = 0; t < total; ++t) {
+    const int32_t item = selector.rows ? selector.rows[t] : static_cast<int32_t>(t);
+    scratch.touched[count] = item;
+    count += static_cast<uint32_t>(item) < static_cast<uint32_t>(layout.items) &&
+             (selector.rows ? !selector.is_removed(item) : selector.permits(item));
   }
   scratch.counts.found = count;
   scratch.counts.read += count;
@@ -550,22 +549,22 @@ inline void list_all(const VectorLayout& layout, const Filter* filter, Scratch& 
 
 // --- when to stop -------------------------------------------------------------------------------
 
-constexpr double kSpare =
-    0.25;  // levels in reserve under a filter, since the near items are a sample
+// Levels in reserve under a filter, since the near items are a sample.
+constexpr double kSpare = 0.25;
 
 // The level that a search needs, as far as it can tell: the one that it has reached, or a higher one.
 //
 // A filter takes away some of the near items. Then the share of the items that it allows among those
 // seen near the query tells how many more are needed. If fewer than k items were found, it is the
 // next level. So there are never fewer than k results if there are k allowed items.
-inline double find_needed_level(const SearchPlan& plan, const Filter* filter,
+inline double find_needed_level(const SearchPlan& plan, const Selector& selector,
                                 const Counts& counts) {
   constexpr double kEnough = 0.25;  // a level that is this much too low is not worth another scan
   constexpr double kShift = 0.4;    // more for each level beyond `start`: the allowed items are the
                                     // farther ones, which are harder to find
   double level = counts.level;
   if (!plan.fill) return level;
-  if (filter && plan.levels > 1) {
+  if (is_filtered(plan)) {
     // Of 2^seen near items, one is allowed.
     const double seen = counts.permitted == 0 ? static_cast<double>(kLevels)
                                               : log2(static_cast<double>(counts.passed) /
@@ -762,7 +761,6 @@ inline void rerank(const VectorLayout& layout, const SearchPlan& plan, const flo
 
 // --- all items ----------------------------------------------------------------------------------
 
-constexpr int64_t kRows = 16;  // queries whose columns are stored together (d, 16)
 inline int64_t count_sets(int64_t queries) { return round_up(queries, kRows) / kRows; }
 
 // Compare kTile items with kSets times 16 queries.
@@ -837,16 +835,16 @@ inline void insert_lanes(Floats values, int64_t k, Floats* best) {
 // Compare the allowed items from number `low` to `high` with many queries, a few items at a time, and
 // call use(set of 16 queries, number of the first item, how near the items are, the items, how many).
 template <class Use>
-inline void compare_range(const VectorLayout& layout, const Filter* filter, int64_t queries,
+inline void compare_range(const VectorLayout& layout, const Selector& selector, int64_t queries,
                           int64_t low, int64_t high, const Scratch& scratch, Use use) {
   constexpr int64_t kBytes = 1 << 14;  // of items that stay in the nearest cache
   const int64_t dim = layout.dim, bytes = dim * static_cast<int64_t>(sizeof(float));
   const int64_t step = larger_of(kTile, kBytes / bytes / kTile * kTile);
   const int64_t all = count_sets(queries);
-  const auto find_item = [=](int64_t t) { return filter ? int64_t{filter->rows[t]} : t; };
+  const auto find_item = [=](int64_t t) { return selector.rows ? int64_t{selector.rows[t]} : t; };
   for (; low < high; low += step) {
     const int64_t end = smaller_of(low + step, high);
-    if (filter)
+    if (selector.rows)
       for (int64_t t = end; t < smaller_of(end + step, high); ++t)
         fetch(layout.vectors + find_item(t) * dim, bytes);
     for (int64_t set = 0; set < all;) {
@@ -876,12 +874,12 @@ inline void compare_range(const VectorLayout& layout, const Filter* filter, int6
 // once for all of them. A vector holds the same column of 16 queries.
 //
 // The first items are compared before any is kept: the k-th nearest of them excludes most others.
-inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_t queries,
+inline void compare_all(const VectorLayout& layout, const Selector& selector, int64_t queries,
                         int64_t k, Scratch& scratch, float* distances, int64_t* items,
                         Counts* counts) {
   constexpr int64_t kSorted = 16;  // the largest k for which sorting all first items pays
   const int64_t dim = layout.dim, sets = count_sets(queries);
-  const int64_t total = filter ? filter->count : layout.items;
+  const int64_t total = selector.rows ? selector.count : layout.items;
   const int64_t firsts = k <= kSorted ? smaller_of(total, kFirsts) : 0;
   const int64_t room = count_kept(k);
   float cuts[kCompared];
@@ -905,7 +903,7 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
     const auto place = [&](int64_t set, int64_t t) {
       return scratch.firsts + (set * kFirsts + t) * kRows;
     };
-    compare_range(layout, filter, queries, 0, firsts, scratch,
+    compare_range(layout, selector, queries, 0, firsts, scratch,
                   [&](int64_t set, int64_t first, const Floats* near, const int64_t*,
                       int64_t count) {
                     for (int64_t t = 0; t < count; ++t) {
@@ -917,12 +915,12 @@ inline void compare_all(const VectorLayout& layout, const Filter* filter, int64_
       store(cuts + set * kRows, best[set][k - 1]);
       for (int64_t t = 0; t < firsts; ++t) {
         const Floats near = load(place(set, t));
-        const int64_t item = filter ? filter->rows[t] : t;
+        const int64_t item = selector.rows ? selector.rows[t] : t;
         keep(set, t, &near, &item, 1);
       }
     }
   }
-  compare_range(layout, filter, queries, firsts, total, scratch, keep);
+  compare_range(layout, selector, queries, firsts, total, scratch, keep);
   for (int64_t i = 0; i < queries; ++i) {
     auto& [keys, kept] = nearest[i];
     if (kept > k) {
@@ -976,7 +974,7 @@ inline bool is_exact_cheaper(const SearchPlan& plan, const Counts& counts, int64
 // A query goes on at a higher level if a filter or a large k leaves it too few items. And it goes on
 // once if it is strange to the routers. Where that costs more than to compare all allowed items, they
 // are all compared.
-inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Filter* filter,
+inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Selector& selector,
                    const float* query, int64_t row, Scratch& scratch, float* distances,
                    int64_t* items) {
   const int64_t all = layout.repetitions * layout.buckets;
@@ -984,15 +982,15 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Fil
   const float* logits = scratch.logits + row * all;
   Counts& counts = scratch.counts;
   counts = {};
-  counts.level = filter && plan.levels > 1 ? smaller_of(plan.start + kSpare, kDeepest) : 0;
+  counts.level = is_filtered(plan) ? smaller_of(plan.start + kSpare, kDeepest) : 0;
   scratch.near_known = scratch.table_known = false;
   while (true) {
     const int64_t read = counts.probed;
     counts.exact = plan.exact || (by_distance && is_exact_cheaper(plan, counts, all));
     if (counts.exact) {
-      list_all(layout, filter, scratch);
-    } else if (read_buckets(layout, plan, filter, query, logits, counts.level, scratch)) {
-      collect(layout, plan, filter, query, row, logits, read, scratch, items);
+      list_all(layout, selector, scratch);
+    } else if (read_buckets(layout, plan, selector, query, logits, counts.level, scratch)) {
+      collect(layout, plan, selector, query, row, logits, read, scratch, items);
     } else if (counts.found < plan.k && counts.level < kDeepest && plan.fill) {
       counts.level += 1;
       continue;
@@ -1008,7 +1006,7 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Fil
     rerank(layout, plan, query, scratch, distances, items);
     end_stage(kRerank, scratch);
     if (counts.exact || counts.probed == all) return;
-    const double level = find_needed_level(plan, filter, counts);
+    const double level = find_needed_level(plan, selector, counts);
     if (!(level > counts.level)) {
       if (!is_strange(layout, plan, query, logits, distances[0], scratch)) return;
       counts.strange = true;
@@ -1018,17 +1016,17 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Fil
 }
 
 [[maybe_unused]] bool search_block(const VectorLayout& layout, const SearchPlan& plan,
-                                   const Filter* filter, const int64_t* ids, Form form,
+                                   const Selector& selector, const int64_t* ids, Form form,
                                    const float* queries, int64_t count, Scratch& scratch,
                                    float* distances, int64_t* items, Counts* counts) {
   const bool together = plan.exact && count >= kTogether && count <= count_compared(plan.k) &&
-                        !(filter && !filter->rows);
+                        (selector.rows ? !selector.removed : !selector.has_mask());
   float* rows = together ? scratch.compared : scratch.rows;
   for (int64_t i = 0; i < count; ++i)
     if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine, rows + i * layout.dim))
       return false;
   if (together) {
-    compare_all(layout, filter, count, plan.k, scratch, distances, items, counts);
+    compare_all(layout, selector, count, plan.k, scratch, distances, items, counts);
     for (int64_t i = 0; i < count; ++i)
       to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
     return true;
@@ -1037,8 +1035,8 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Fil
     route(layout, scale_queries(layout, plan, scratch.rows, count, scratch), count, scratch);
   end_stage(kRoute, scratch);
   for (int64_t i = 0; i < count; ++i) {
-    answer(layout, plan, filter, scratch.rows + i * layout.dim, i, scratch, distances + i * plan.k,
-           items + i * plan.k);
+    answer(layout, plan, selector, scratch.rows + i * layout.dim, i, scratch,
+           distances + i * plan.k, items + i * plan.k);
     if (counts) counts[i] = scratch.counts;
     to_user(distances + i * plan.k, items + i * plan.k, plan.k, ids, form);
   }
@@ -1046,10 +1044,10 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Fil
 }
 
 // Count the votes of the items in the read buckets. A scan of codes does not count them.
-[[maybe_unused]] void count_votes(const VectorLayout& layout, const Filter* filter,
+[[maybe_unused]] void count_votes(const VectorLayout& layout, const Selector& selector,
                                   Scratch& scratch) {
   const Counts counts = scratch.counts;
   for (int64_t c = 0; c < counts.probed; ++c) scratch.values[c] = 0;
-  gather(layout, filter, next_scan(layout, scratch), 0, scratch);
+  gather(layout, selector, next_scan(layout, scratch), 0, scratch);
   scratch.counts = counts;
 }

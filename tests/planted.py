@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from irli._native import L2, LANES, WORDS
 from irli.base.memory import align_fields
 from irli.engine.centroids import find_centroids
 from irli.engine.int8 import no_projection
@@ -15,10 +16,7 @@ from irli.engine.pq import encode_items
 from irli.engine.prefilter import no_int8_vectors, round_items
 from irli.engine.router import Router, make_router, pack
 from irli.engine.vector_layout import (
-    L2,
-    LANES,
     NO_CENTROIDS,
-    WORDS,
     Centroids,
     Codes,
     Int8Vectors,

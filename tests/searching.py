@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli._native import SearchPlan, VectorSearcher
-from irli.engine.vector_layout import PLAIN, VectorLayout
+from irli._native import PLAIN, SearchPlan, VectorSearcher
+from irli.engine.vector_layout import VectorLayout
 
 Allowed = NDArray[np.bool_] | None
 
@@ -45,6 +45,7 @@ def search(
     allowed: Allowed = None,
     ids: NDArray[np.int64] | None = None,
     form: int = PLAIN,
+    removed: Allowed = None,
 ) -> Answer:
     """Search a batch (n, d), called again until its end is reached."""
     shape = len(queries), plan.k
@@ -54,7 +55,7 @@ def search(
     rows = list_rows(allowed)
     while 0 <= reached < count:
         reached = searcher.search(
-            queries, plan, allowed, rows, ids, form, reached, count, distances, items, work
+            queries, plan, allowed, rows, removed, ids, form, reached, count, distances, items, work
         )
     return Answer(distances, items, reached >= 0, work)
 
@@ -95,10 +96,11 @@ def explain(
     plan: SearchPlan,
     allowed: Allowed = None,
     searcher: VectorSearcher | None = None,
+    removed: Allowed = None,
 ) -> Stages:
     """Run the stages for one query (d,)."""
     searcher = VectorSearcher(layout) if searcher is None else searcher
-    told = searcher.explain(query.reshape(1, -1), plan, allowed, list_rows(allowed))
+    told = searcher.explain(query.reshape(1, -1), plan, allowed, list_rows(allowed), removed)
     shape = layout.bias.shape
     return Stages(
         logits=told["log_probabilities"].reshape(-1, shape[1]),  # nothing for an exact plan

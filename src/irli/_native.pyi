@@ -11,6 +11,31 @@ def simd() -> str: ...
 def available_simd() -> list[str]: ...
 def use_simd(name: str) -> None: ...
 
+# --- constants: see `native/layout.h` -----------------------------------------------------------
+
+BLOCK: int
+CODES: int
+COMPARED: int
+COMPARED_LANES: int
+COSINE: int
+DOT: int
+IP: int
+L2: int
+LANES: int
+LEAST_COMPARED: int
+LEAST_ROUNDED: int
+LEAST_VOTES: float
+LEVELS: int
+LOG_PROBABILITY: int
+MOST: int
+MOST_CANDIDATES: int
+PANEL: int
+PLAIN: int
+PROBABILITY: int
+VOTES: int
+WORDS: int
+ZERO: int
+
 # --- vector search -----------------------------------------------------------------------------
 
 @final
@@ -58,6 +83,7 @@ class VectorSearcher:
         plan: SearchPlan,
         allowed: NDArray[np.bool_] | None,
         rows: NDArray[np.int32] | None,
+        removed: NDArray[np.bool_] | None,
         ids: NDArray[np.int64] | None,
         form: int,
         first: int,
@@ -77,6 +103,7 @@ class VectorSearcher:
         items: NDArray[np.int64],
         allowed: NDArray[np.bool_] | None = ...,
         rows: NDArray[np.int32] | None = ...,
+        removed: NDArray[np.bool_] | None = ...,
     ) -> bool: ...
     def route(self, queries: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write the log-probabilities (n, R, B) of all buckets."""
@@ -98,6 +125,7 @@ class VectorSearcher:
         plan: SearchPlan,
         allowed: NDArray[np.bool_] | None,
         rows: NDArray[np.int32] | None,
+        removed: NDArray[np.bool_] | None = ...,
     ) -> Explained: ...
 
 # --- dense rows --------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from planted import assemble_layout, random_partition, random_router
 from searching import explain, plan, search, search_one
 
-from irli._native import SearchPlan, VectorSearcher
+from irli._native import CODES, L2, LEVELS, PLAIN, SearchPlan, VectorSearcher
 from irli.base.memory import read_only
 from irli.engine.int8 import make_projection
-from irli.engine.vector_layout import CODES, L2, LEVELS, PLAIN, VectorLayout
+from irli.engine.vector_layout import VectorLayout
 
 DIM, N, B, R = 6, 80, 12, 2
 
@@ -88,6 +88,7 @@ def arguments() -> dict[str, Any]:
         "plan": plan(),
         "allowed": np.ones(N, dtype=bool),
         "rows": np.arange(N, dtype=np.int32),
+        "removed": np.zeros(N, dtype=bool),
         "ids": np.arange(N),
         "form": PLAIN,
         "first": 0,
@@ -99,7 +100,7 @@ def arguments() -> dict[str, Any]:
 
 
 def filter_arguments() -> dict[str, Any]:
-    return {name: arguments()[name] for name in ("allowed", "rows")}
+    return {name: arguments()[name] for name in ("allowed", "rows", "removed")}
 
 
 def arguments_of_one() -> dict[str, Any]:
@@ -126,10 +127,10 @@ def arguments_of_route() -> dict[str, Any]:
 CALLS = {
     "search": (
         arguments,
-        ("queries", "allowed", "rows", "ids", "distances", "items", "work"),
+        ("queries", "allowed", "rows", "removed", "ids", "distances", "items", "work"),
     ),
-    "search_one": (arguments_of_one, ("ids", "distances", "items", "allowed", "rows")),
-    "explain": (arguments_of_explain, ("query", "allowed", "rows")),
+    "search_one": (arguments_of_one, ("ids", "distances", "items", "allowed", "rows", "removed")),
+    "explain": (arguments_of_explain, ("query", "allowed", "rows", "removed")),
     "route": (arguments_of_route, ("queries", "out")),
 }
 FEWER = ("too few columns", "empty")  # may be allowed
@@ -153,7 +154,7 @@ def test_arrays_are_never_converted(call: str, name: str) -> None:
 @pytest.mark.parametrize(("call", "name"), EACH)
 def test_only_what_may_be_missing_may_be_none(call: str, name: str) -> None:
     ask, good = getattr(VectorSearcher(index()), call), CALLS[call][0]()
-    if name in ("rows", "work") or (name == "ids" and call != "search_one"):
+    if name in ("rows", "removed", "work") or (name == "ids" and call != "search_one"):
         ask(**{**good, name: None})
     else:
         with pytest.raises((TypeError, ValueError)):
@@ -269,7 +270,7 @@ def test_read_only_and_mapped_arrays_are_taken(tmp_path: Path) -> None:
     searcher, good = VectorSearcher(index()), arguments()
     searcher.search(**good)
     right = good["items"].copy()
-    for name in ("queries", "allowed", "rows", "ids"):
+    for name in ("queries", "allowed", "rows", "removed", "ids"):
         np.save(tmp_path / f"{name}.npy", good[name])
         for array in (
             read_only(good[name]),
@@ -317,7 +318,6 @@ def test_arrays_that_begin_anywhere_in_memory() -> None:
         {"centroids": [-1.0]},
         {"centroids": [math.nan]},
         {"centroids": [1e9]},
-        {"start": -1.0},
         {"start": math.nan},
         {"wide": -1},
         {"picked": -1},

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from planted import assemble_layout, random_partition, random_router
 from searching import explain, list_rows, plan, search, search_one
 
-from irli._native import VectorSearcher
+from irli._native import COSINE, DOT, IP, L2, PLAIN, VectorSearcher
 from irli.engine.metric import prepare_vectors
-from irli.engine.vector_layout import COSINE, DOT, IP, L2, PLAIN, VectorLayout
+from irli.engine.vector_layout import VectorLayout
 
 pytestmark = pytest.mark.usefixtures("simd")
 
@@ -157,5 +157,5 @@ def test_the_rows_of_a_filter_are_all_that_is_read() -> None:
     distances, items = np.empty((2, 3), dtype=np.float32), np.empty((2, 3), dtype=np.int64)
     mask = np.zeros(64, dtype=bool)
     p = plan(k=3, exact=True)
-    VectorSearcher(layout).search(q, p, mask, rows, None, PLAIN, 0, 2, distances, items)
+    VectorSearcher(layout).search(q, p, mask, rows, None, None, PLAIN, 0, 2, distances, items)
     assert (items % 7 == 0).all()

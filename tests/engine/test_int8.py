@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from irli._native import PANEL, ZERO
 from irli.engine import int8
 from irli.engine.int8 import (
     HIGHEST,
-    ZERO,
     balance,
     make_projection,
     no_projection,
@@ -20,7 +20,6 @@ from irli.engine.int8 import (
     unround_rows,
     untile,
 )
-from irli.engine.vector_layout import PANEL
 
 SEEDS = st.integers(0, 2**32 - 1)
 

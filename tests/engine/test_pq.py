@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from irli import _native
+from irli._native import LANES, WORDS
 from irli.engine.pq import (
     Codebook,
     _lay_in_lanes,
@@ -19,7 +20,7 @@ from irli.engine.pq import (
     most_pieces,
     no_codes,
 )
-from irli.engine.vector_layout import LANES, WORDS, Codes
+from irli.engine.vector_layout import Codes
 
 pytestmark = pytest.mark.usefixtures("simd")
 

@@ -15,9 +15,9 @@ from planted import random_partition, random_router
 from plantedlabels import random_label_layout, random_ranker, random_rows
 
 from irli import _native
-from irli._native import LabelPlan, LabelPredictor
+from irli._native import BLOCK, LabelPlan, LabelPredictor
 from irli.engine.int8 import unround_rows, untile
-from irli.engine.label_layout import BLOCK, LabelLayout
+from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import add_near_rows, add_ranker, assemble_labels, read_ranker
 from irli.labels.parameters import SCORES, LabelParameters
 from irli.labels.predictor import Predictor

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from planted import assemble_layout, plant_codes, random_partition, random_router
 from searching import explain, plan
 
+from irli._native import CODES, DOT, L2
 from irli.engine import prefilter
 from irli.engine.prefilter import round_items
-from irli.engine.vector_layout import CODES, DOT, L2, Int8Vectors
+from irli.engine.vector_layout import Int8Vectors
 
 pytestmark = pytest.mark.usefixtures("simd")
 

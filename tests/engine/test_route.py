@@ -16,10 +16,10 @@ from planted import (
 )
 from searching import explain, plan, search
 
-from irli._native import VectorSearcher
+from irli._native import BLOCK, VectorSearcher
 from irli.engine.int8 import make_projection, untile
 from irli.engine.router import Router
-from irli.engine.vector_layout import BLOCK, VectorLayout
+from irli.engine.vector_layout import VectorLayout
 
 pytestmark = pytest.mark.usefixtures("simd")
 

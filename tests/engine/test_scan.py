@@ -21,18 +21,10 @@ from planted import (
 from searching import Allowed, Stages, explain, search
 from searching import plan as any_plan
 
-from irli._native import SearchPlan, VectorSearcher
+from irli._native import CODES, DOT, L2, LANES, MOST_CANDIDATES, SearchPlan, VectorSearcher
 from irli.base.recipe import MOST_PIECES
 from irli.engine.int8 import make_projection
-from irli.engine.vector_layout import (
-    CODES,
-    DOT,
-    L2,
-    LANES,
-    MOST_CANDIDATES,
-    Codes,
-    VectorLayout,
-)
+from irli.engine.vector_layout import Codes, VectorLayout
 from irli.learning.partition import Partition
 
 pytestmark = pytest.mark.usefixtures("simd")

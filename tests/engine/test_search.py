@@ -23,9 +23,7 @@ from planted import (
 )
 from searching import Allowed, Stages, explain, plan, search, search_one
 
-from irli._native import SearchPlan, VectorSearcher
-from irli.engine.router import make_router
-from irli.engine.vector_layout import (
+from irli._native import (
     CODES,
     COSINE,
     DOT,
@@ -35,8 +33,11 @@ from irli.engine.vector_layout import (
     PLAIN,
     PROBABILITY,
     VOTES,
-    VectorLayout,
+    SearchPlan,
+    VectorSearcher,
 )
+from irli.engine.router import make_router
+from irli.engine.vector_layout import VectorLayout
 from irli.learning.partition import Partition
 
 pytestmark = pytest.mark.usefixtures("simd")
@@ -279,7 +280,9 @@ def test_a_part_of_a_batch() -> None:
     for first, last in ((0, 30), (3, 20), (7, 8), (30, 30), (12, 12), (12, 4)):
         distances = np.full((30, p.k), 7, dtype=np.float32)
         items = np.full((30, p.k), 7, dtype=np.int64)
-        reached = searcher.search(q, p, None, None, None, PLAIN, first, last, distances, items)
+        reached = searcher.search(
+            q, p, None, None, None, None, PLAIN, first, last, distances, items
+        )
         assert reached == max(first, last)
         part = np.zeros(30, dtype=bool)
         part[first:last] = True

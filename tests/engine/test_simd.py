@@ -18,9 +18,7 @@ from searching import Answer, Stages, explain, plan, search
 
 import irli
 from irli import _native
-from irli._native import SearchPlan, VectorSearcher
-from irli.engine.int8 import make_projection
-from irli.engine.vector_layout import (
+from irli._native import (
     CODES,
     COSINE,
     DOT,
@@ -30,8 +28,11 @@ from irli.engine.vector_layout import (
     PLAIN,
     PROBABILITY,
     VOTES,
-    VectorLayout,
+    SearchPlan,
+    VectorSearcher,
 )
+from irli.engine.int8 import make_projection
+from irli.engine.vector_layout import VectorLayout
 
 N, B, R = 700, 70, 2
 NAMES = _native.available_simd()

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from planted import assemble_layout, constant_router, plant_codes
 from searching import Allowed, Stages, explain, plan, search
 
-from irli._native import SearchPlan, VectorSearcher
-from irli.engine.vector_layout import (
+from irli._native import (
     CODES,
     COSINE,
     DOT,
@@ -28,8 +27,10 @@ from irli.engine.vector_layout import (
     PLAIN,
     PROBABILITY,
     VOTES,
-    VectorLayout,
+    SearchPlan,
+    VectorSearcher,
 )
+from irli.engine.vector_layout import VectorLayout
 from irli.learning.partition import Partition
 
 pytestmark = pytest.mark.usefixtures("simd")
@@ -75,12 +76,13 @@ def ask(
     allowed: Allowed = None,
     at: float = 0.0,
     layout: VectorLayout | None = None,
+    removed: Allowed = None,
 ) -> Stages:
     """Search from a place on the line. A batch must find and do the same."""
     layout = line() if layout is None else layout
     query = np.array([at], dtype=np.float32)
-    told = explain(layout, query, p, allowed)
-    found = search(VectorSearcher(layout), np.stack([query] * 3), p, allowed)
+    told = explain(layout, query, p, allowed, removed=removed)
+    found = search(VectorSearcher(layout), np.stack([query] * 3), p, allowed, removed=removed)
     for i in range(3):
         np.testing.assert_array_equal(found.items[i], told.items)
         np.testing.assert_array_equal(found.distances[i], told.distances)
@@ -135,8 +137,26 @@ def test_between_levels_the_threshold_lies_between_theirs() -> None:
 
 
 def test_without_a_filter_the_level_is_zero() -> None:
-    told = ask(plan(k=3, start=3, **LEVELS))
+    told = ask(plan(k=3, **LEVELS))
     assert (buckets_of(told), told.level, told.exact) == ([0, 1, 2, 3], 0, False)
+
+
+@pytest.mark.parametrize("score", [LOG_PROBABILITY, CODES])
+def test_removed_items_are_left_out_and_widen_nothing(score: int) -> None:
+    """The first three of ten are gone. With so much of a filter, the search would widen."""
+    gone = ITEMS % EACH < 3
+    given = {"k": 3, "score": score, "candidates": N, **LEVELS}
+    layout = line(codes=True)
+    told = ask(plan(**given), removed=gone, layout=layout)
+    assert (buckets_of(told), told.level, told.exact) == ([0, 1, 2, 3], 0, False)
+    assert told.items.tolist() == [3, 4, 5]
+    all_gone = ask(plan(**given), removed=ITEMS >= 0, layout=layout)
+    assert (all_gone.items == -1).all()
+    both = ask(plan(start=0, **given), gone | (ITEMS % EACH > 4), removed=gone, layout=layout)
+    assert both.level == SPARE + 1  # five of the seven that are left; five of ten need more
+    assert both.items.tolist() == [5, 6, 7]
+    exact = ask(plan(start=0, exact_from=0, **given), ITEMS < 6, removed=gone, layout=layout)
+    assert (exact.exact, exact.items.tolist()) == (True, [3, 4, 5])
 
 
 def test_as_many_allowed_as_expected_are_enough() -> None:
@@ -216,7 +236,7 @@ def test_a_plan_that_is_not_tuned_widens_only_until_k_are_found() -> None:
     """Whatever share of the items is allowed."""
     mask = ITEMS % EACH == 0
     for k, probed in ((1, 2), (2, 2)):
-        told = ask(plan(k=k, probes=2, start=3, exact_from=0.5), mask, layout=line(False))
+        told = ask(plan(k=k, probes=2), mask, layout=line(False))
         assert (len(told.probed), told.exact) == (probed, False)
     for k, probed in ((3, 4), (4, 4), (5, 8), (60, 64), (64, 64)):
         told = ask(plan(k=k, probes=2), mask, layout=line(False))

@@ -15,9 +15,9 @@ from planted import assemble_layout, clusters, random_partition, random_router
 
 import irli
 from irli import VectorIndex
+from irli._native import L2, MOST_CANDIDATES
 from irli.base import folder as storage
 from irli.engine.prefilter import LONG
-from irli.engine.vector_layout import L2, MOST_CANDIDATES
 from irli.errors import InvalidParameter
 from irli.vectors.build.held_out import hold_out
 from irli.vectors.searcher import Searcher

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import irli
+from irli._native import COMPARED
 from irli.base.ids import Ids
-from irli.engine.vector_layout import COMPARED
 from irli.errors import InvalidParameter
 from irli.vectors.cost import count_exact_work
 

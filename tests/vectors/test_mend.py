@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from planted import assemble_layout, clusters, random_partition, random_router
 
-from irli.engine.vector_layout import DOT, L2, VectorLayout, check_layout
+from irli._native import DOT, L2
+from irli.engine.vector_layout import VectorLayout, check_layout
 from irli.vectors.build import reach
 from irli.vectors.build import self_hits as mend
 from irli.vectors.build.held_out import hold_out

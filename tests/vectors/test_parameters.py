@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irli.engine.vector_layout import CODES, LOG_PROBABILITY, MOST_CANDIDATES
+from irli._native import CODES, LOG_PROBABILITY, MOST_CANDIDATES
 from irli.errors import InvalidParameter
 from irli.vectors.parameters import (
     RANKS,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.vector_layout import PANEL, Projection
+from irli._native import PANEL, ZERO
+from irli.engine.vector_layout import Projection
 
-ZERO = 64  # the byte that stands for zero: the bytes of a query are unsigned
 HIGHEST = 127  # weights are rounded to [-127, 127]
 _BLOCK = 4096  # rows rounded at a time
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import PANEL
 from irli.base.arrays import array_error, check_array, check_buckets, check_offsets
-from irli.engine.vector_layout import PANEL
 
-BLOCK = 8  # rows routed together, so that each weight is read once for all of them
 _GAPS = 1 << 20  # gaps added up at a time
 
 

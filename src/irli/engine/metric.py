@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli import _native
-from irli.engine.vector_layout import COSINE, DOT, IP, L2, PLAIN
+from irli._native import COSINE, DOT, IP, L2, PLAIN
 
 # The distance that a kernel computes. Cosine is the inner product of vectors of unit length.
 KERNEL_METRIC = {"l2": L2, "ip": DOT, "cosine": DOT}

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli import _native
+from irli._native import LANES, WORDS
 from irli.base.memory import empty_at_line, release_pages
 from irli.engine.outliers import is_usual, measure_from_middle
-from irli.engine.vector_layout import LANES, ROWS, WORDS, Codes, place_blocks
+from irli.engine.vector_layout import ROWS, Codes, place_blocks
 
 _ITERATIONS = 8
 SAMPLE = 32_768  # vectors that codewords are learned from

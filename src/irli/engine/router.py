@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.int8 import ZERO, balance, tile, untile
-from irli.engine.vector_layout import PANEL
+from irli._native import PANEL, ZERO
+from irli.engine.int8 import balance, tile, untile
 from irli.errors import FormatError
 
 

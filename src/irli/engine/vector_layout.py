@@ -7,31 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli._native import SearchPlan
+from irli._native import L2, LANES, MOST, PANEL, WORDS, ZERO
 from irli.base.arrays import array_error, check_array, check_buckets, check_range, damage_error
 
-__all__ = [
-    "Centroids",
-    "Codes",
-    "Int8Vectors",
-    "Projection",
-    "SearchPlan",
-    "VectorLayout",
-]
-
-L2, DOT = 0, 1  # how a distance is computed; cosine is DOT on normalized vectors
-PLAIN, COSINE, IP = 0, 1, 2  # a distance x becomes x, 1 + x or -x; COSINE normalizes the queries
-VOTES, PROBABILITY, LOG_PROBABILITY, CODES = 0, 1, 2, 3  # the score that chooses the candidates
-
-MOST_CANDIDATES = 16_384  # that a code scan can choose
-LANES = 32  # items in a block of codes
-PANEL = 64  # columns of 8-bit weights that are summed together
-MOST = 127  # the largest value in the table of a query
-WORDS = 16  # codewords of a piece: as many as 4 bits can number
 ROWS = 2  # the rows of a block of codes are a multiple of this
-LEVELS = 24  # a search at level j is as wide as one for 2^j times as many items
-BLOCK = 8  # queries routed together, so that each weight is read once for all of them
-COMPARED = 64  # queries compared with all items together, so that each item is read once
 
 
 class Projection(NamedTuple):
@@ -139,7 +118,7 @@ def _check_routers(layout: VectorLayout, dim: int) -> None:
         panels, fours = -(-buckets // PANEL), -(-width // 4)
         check_array("bytes", layout.bytes, np.int8, repetitions, panels, fours, PANEL, 4)
         check_array("zero", layout.zero, np.int32, repetitions, buckets)
-        most = 64 * 128 * 4 * fours  # 64 stands for zero; so no sum overflows
+        most = ZERO * 128 * 4 * fours  # so no sum overflows
         check_range("zero", layout.zero, -most, most)
         check_array("weights", layout.weights, np.float32, repetitions, 0, buckets)
     else:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import BLOCK
 from irli.base.checks import check_bool
 from irli.base.threads import thread_count
 from irli.base.types import Rows
-from irli.engine.label_layout import BLOCK
 from irli.errors import InvalidParameter
 from irli.labels.build.features import hash_features
 from irli.labels.contents import LabelContents

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli._native import LabelPredictor
+from irli._native import BLOCK, LabelPredictor
 from irli.base.memory import read_only
 from irli.base.threads import run_all, run_batch
 from irli.base.types import Rows
-from irli.engine.label_layout import BLOCK, LabelLayout
+from irli.engine.label_layout import LabelLayout
 from irli.labels.build.features import to_arrays
 from irli.labels.parameters import LabelParameters
 from irli.labels.tuning.calibration import INDEX_ALONE, Calibration, Candidates

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.vector_layout import COMPARED, VectorLayout
+from irli._native import COMPARED, COMPARED_LANES, LEAST_COMPARED, LEAST_ROUNDED
+from irli.engine.vector_layout import VectorLayout
 
 _MULTIPLICATION = {1: 0.018, 4: 0.06}  # of a router, by the bytes of its weights
 _BUCKET = 60.0  # to begin a bucket
@@ -23,8 +24,6 @@ _TABLE = 30.0  # for each piece, to write the table of a query
 _CANDIDATE, _FLOAT, _BYTE = 25.0, 0.5, 0.28  # to fetch a vector, and for each dimension
 _MISS = 50.0  # more, if the vectors are not in the cache
 _CACHE = 1 << 24  # bytes
-_LEAST_ROUNDED = 16  # dimensions from which on centroids have 8 bits
-_TOGETHER, _LANES = 4, 16  # fewer queries are compared one by one, others 16 at a time
 _ROW, _STREAMED = 4.0, 0.08  # to compare an item when all are compared in order, by dimension
 _PICKED, _GATHERED = 4.0, 0.055  # when all allowed items are
 _GATHERED_BYTE = 0.03  # the same, by 8-bit copies
@@ -75,7 +74,7 @@ def _count_candidate(layout: VectorLayout, codes: bool) -> float:
 def count_centroid_work(layout: VectorLayout) -> float:
     """Return the nanoseconds to compare a query with the centroids of all buckets."""
     dim, buckets = layout.vectors.shape[1], layout.bias.shape[1]
-    return float(_MULTIPLICATION[1 if dim >= _LEAST_ROUNDED else 4] * dim * buckets)
+    return float(_MULTIPLICATION[1 if dim >= LEAST_ROUNDED else 4] * dim * buckets)
 
 
 def count_exact_work(layout: VectorLayout, items: int, queries: int = 1) -> float:
@@ -89,7 +88,8 @@ def count_exact_work(layout: VectorLayout, items: int, queries: int = 1) -> floa
         stored = layout.int8.bytes if layout.int8.bytes.size else layout.vectors
         each = _PICKED + (_GATHERED_BYTE if layout.int8.bytes.size else _GATHERED) * dim
         each += _PICKED_MISS if stored.nbytes > _CACHE else 0.0
-    if queries >= _TOGETHER:
-        lanes = -(-min(queries, COMPARED) // _LANES) * _LANES  # those of a vector, used or not
-        each = (each + _SHARED * dim * lanes) / min(queries, COMPARED)
+    if queries >= LEAST_COMPARED:  # others one by one
+        together = min(queries, COMPARED)
+        lanes = -(-together // COMPARED_LANES) * COMPARED_LANES  # of vectors, used or not
+        each = (each + _SHARED * dim * lanes) / together
     return items * each

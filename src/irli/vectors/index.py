@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import SearchPlan
 from irli.base.checks import (
     LONGEST,
     as_array,
@@ -40,7 +41,6 @@ from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
-from irli.engine.vector_layout import SearchPlan
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
+from irli._native import CODES, LEVELS, LOG_PROBABILITY, MOST_CANDIDATES, SearchPlan
 from irli.base.checks import check_bool, check_choice, check_float, check_int, check_keywords
-from irli.engine.vector_layout import CODES, LEVELS, LOG_PROBABILITY, MOST_CANDIDATES, SearchPlan
 from irli.errors import InvalidParameter
 
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
@@ -300,8 +300,8 @@ class SearchParameters:
         plan.thresholds = [math.log(chosen.threshold) if chosen.threshold else -math.inf]
         if self.points:
             plan.thresholds, plan.centroids = _widen(self.points, k)
-        if filtered is not None:
-            plan.start, plan.exact_from = filtered.start, filtered.exact_from
+            if filtered is not None:
+                plan.start, plan.exact_from = filtered.start, filtered.exact_from
         if self.points and self.far is not None:
             self._look_out(plan)
         return plan

@@ -10,21 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irli._native import SearchPlan, VectorSearcher
+from irli._native import BLOCK, COMPARED, COSINE, PLAIN, SearchPlan, VectorSearcher
 from irli.base.ids import Allowed
 from irli.base.memory import align_fields
 from irli.base.threads import run_all, run_batch
-from irli.engine.vector_layout import (
-    BLOCK,
-    COMPARED,
-    COSINE,
-    PLAIN,
-    Centroids,
-    Codes,
-    Int8Vectors,
-    Projection,
-    VectorLayout,
-)
+from irli.engine.vector_layout import Centroids, Codes, Int8Vectors, Projection, VectorLayout
 from irli.vectors.batch_order import FEWEST, order_batch
 
 STAGES = ("route", "scan", "select", "rerank")
@@ -121,11 +111,13 @@ class Searcher:
         ids: NDArray[np.int64] | None = None,
         form: int = PLAIN,
         threads: int = 1,
+        removed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return distances and ids (n, k) for finite queries, padded with id -1.
 
         Without `ids`, these are the rows of the items. With the PLAIN `form`, distances are as the
-        kernels compute them.
+        kernels compute them. Items that are `removed` (N,) are never found, beside those that a
+        filter does not allow. They widen no search.
         """
         count = len(queries)
         distances = np.empty((count, plan.k), dtype=np.float32)
@@ -135,10 +127,10 @@ class Searcher:
             batch = queries[part]
             if len(batch) >= FEWEST and self._large and not plan.exact:
                 order = order_batch(batch, angle=form == COSINE)
-                found = self._search(batch[order], plan, allowed, ids, form, threads)
+                found = self._search(batch[order], plan, allowed, removed, ids, form, threads)
                 distances[part][order], items[part][order] = found
             else:
-                found = self._search(batch, plan, allowed, ids, form, threads)
+                found = self._search(batch, plan, allowed, removed, ids, form, threads)
                 distances[part], items[part] = found
         return distances, items
 
@@ -147,6 +139,7 @@ class Searcher:
         queries: NDArray[np.float32],
         plan: SearchPlan,
         allowed: Allowed | None,
+        removed: NDArray[np.bool_] | None,
         ids: NDArray[np.int64] | None,
         form: int,
         threads: int,
@@ -154,14 +147,14 @@ class Searcher:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         distances = np.empty((len(queries), plan.k), dtype=np.float32)
         items = np.empty((len(queries), plan.k), dtype=np.int64)
-        mask, rows = _read_filter(allowed, plan, len(queries))
+        selected = _select(allowed, removed, plan, len(queries))
         routed = None
         if threads > 1 and len(queries) == 1 and self.is_slow_to_route and not plan.exact:
             routed = self._route_on_threads(queries[0], plan, form, threads)
 
         def answer(first: int, last: int) -> int:
             return self._native.search(
-                queries, plan, mask, rows, ids, form, first, last, distances, items, work, routed
+                queries, plan, *selected, ids, form, first, last, distances, items, work, routed
             )
 
         run_batch(answer, len(queries), threads, COMPARED if plan.exact else BLOCK)
@@ -182,11 +175,17 @@ class Searcher:
         return routed
 
     def measure(
-        self, queries: NDArray[np.float32], plan: SearchPlan, threads: int = 1
+        self,
+        queries: NDArray[np.float32],
+        plan: SearchPlan,
+        threads: int = 1,
+        allowed: Allowed | None = None,
+        removed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
         """Return kernel distances and rows (n, k), and the work (n, 8) of each query (`WORK`)."""
         work = np.empty((len(queries), len(WORK)), dtype=np.int64)
-        return *self._search(queries, plan, None, None, PLAIN, threads, work), work
+        found = self._search(queries, plan, allowed, removed, None, PLAIN, threads, work)
+        return *found, work
 
     def route(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the log-probabilities of all buckets: (n, R, B)."""
@@ -201,6 +200,7 @@ class Searcher:
         allowed: Allowed | None,
         ids: NDArray[np.int64],
         form: int,
+        removed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Return distances and ids (k,) for one query, or None if it needs to be converted.
 
@@ -208,8 +208,8 @@ class Searcher:
         """
         k = plan.k
         distances, items = np.empty(k, np.float32), np.empty(k, np.int64)
-        mask, rows = _read_filter(allowed, plan)
-        if self._native.search_one(query, plan, ids, form, distances, items, mask, rows):
+        selected = _select(allowed, removed, plan)
+        if self._native.search_one(query, plan, ids, form, distances, items, *selected):
             return distances, items
         return None
 
@@ -218,6 +218,7 @@ class Searcher:
         queries: NDArray[np.float32],
         plan: SearchPlan,
         allowed: Allowed | None = None,
+        removed: NDArray[np.bool_] | None = None,
     ) -> Explanation:
         """Run the stages of `search` and time each one; `ids` are item rows."""
         shape = len(queries), plan.k
@@ -225,9 +226,9 @@ class Searcher:
         work = np.empty((5, len(queries)), dtype=np.int64)
         widened = np.empty(len(queries))
         seconds = np.empty((len(STAGES), len(queries)))
-        mask, rows = _read_filter(allowed, plan)
+        selected = _select(allowed, removed, plan)
         for i in range(len(queries)):
-            found = self._native.explain(queries[i : i + 1], plan, mask, rows)
+            found = self._native.explain(queries[i : i + 1], plan, *selected)
             items[i], votes[i], seconds[:, i] = found["items"], found["votes"], found["seconds"]
             work[:3, i] = len(found["probed"]), found["read"], found["chosen"]
             work[3:, i], widened[i] = (found["exact"], found["strange"]), found["level"]
@@ -246,16 +247,24 @@ class Searcher:
         )
 
 
-def _read_filter(
-    allowed: Allowed | None, plan: SearchPlan, queries: int = 1
-) -> tuple[NDArray[np.bool_] | None, NDArray[np.int32] | None]:
-    """Return the mask of a filter, or its rows if all of them are compared at once.
+def _select(
+    allowed: Allowed | None,
+    removed: NDArray[np.bool_] | None,
+    plan: SearchPlan,
+    queries: int = 1,
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.int32] | None, NDArray[np.bool_] | None]:
+    """Return the mask of a filter, its rows if they serve, and the mask of removed items.
 
-    A search that widens far compares all allowed items, too. With their rows it need not look for
-    them in the mask. It pays to make rows for many queries.
+    Where all items are compared at once, these are the rows that are left, and no masks. A search
+    that widens far compares all allowed items, too. With their rows it need not look for them in
+    the mask. It pays to make rows for many queries.
     """
+    if not plan.exact:
+        if allowed is None:
+            return None, None, removed
+        return allowed.mask, allowed.rows if queries >= BLOCK else allowed.known_rows, removed
+    if removed is None:
+        return None, None if allowed is None else allowed.rows, None
     if allowed is None:
-        return None, None
-    if plan.exact:
-        return None, allowed.rows
-    return allowed.mask, allowed.rows if queries >= BLOCK else allowed.known_rows
+        return None, np.flatnonzero(~removed).astype(np.int32), None
+    return None, allowed.rows[~removed[allowed.rows]], None

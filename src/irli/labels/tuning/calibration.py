@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from irli._native import LEAST_VOTES
 from irli.base.types import Sparse
 from irli.labels.tuning.blend import Scored, choose_weights
 from irli.labels.tuning.curve import STRAIGHT, Curve, bend, fit_curve
 from irli.labels.tuning.objective import Objective
 
 EVERY = 2**31 - 1  # labels: none has a larger number
-_LEAST_VOTES = 0.01  # less than this of a vote is as good as none; the kernels have it, too
 _TINY = np.finfo(np.float32).tiny  # the least probability
 _SMALL = 1e-3  # a penalty on the squares of slope and threshold, so that they stay finite
 
@@ -166,7 +166,7 @@ def _weigh_margins(found: Candidates) -> NDArray[np.float64]:
 
 
 def _weigh_votes(found: Candidates) -> NDArray[np.float64]:
-    return np.log2(1 + found.votes.astype(np.float64) / _LEAST_VOTES)
+    return np.log2(1 + found.votes.astype(np.float64) / LEAST_VOTES)
 
 
 def _fit_scale(scores: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[float, float]:

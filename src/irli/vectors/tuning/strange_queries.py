@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import MOST_CANDIDATES
 from irli.base.checks import LONGEST
 from irli.engine.metric import prepare_vectors
-from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
+from irli.engine.vector_layout import VectorLayout
 from irli.vectors.build.held_out import hold_out
 from irli.vectors.cost import count_centroid_work, count_exact_work, count_work
 from irli.vectors.parameters import OperatingPoint, SearchParameters

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import MOST_CANDIDATES
 from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.base.recipe import is_exact_cheap
 from irli.engine.exact import exact_neighbors
-from irli.engine.vector_layout import MOST_CANDIDATES, VectorLayout
+from irli.engine.vector_layout import VectorLayout
 from irli.vectors.build.held_out import HeldOut
 from irli.vectors.build.thresholds import find_homes
 from irli.vectors.cost import count_exact_work
