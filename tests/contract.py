@@ -159,6 +159,38 @@ class VectorSmoke:
             np.testing.assert_array_equal(found.ids[query], alone.ids)
             np.testing.assert_array_equal(found.distances[query], alone.distances)
 
+    def test_each_query_may_have_any_parameters(self, case: Case) -> None:
+        """Whatever else is asked for, each query has its own filter."""
+        some, k = case.ids[::3], len(case.X) + 2
+        filters = [None, some, Deny(some), [], case.index.allow(some)]
+        for plan in ({"exact": True}, {"probes": 3, "min_votes": 2}, {"min_votes": 2}):
+            found = case.index.search(case.queries[:5], k=k, filter=filters, **plan)
+            assert found.ids.shape == (5, k)
+            for query, filter in enumerate(filters):
+                alone = case.index.search(case.queries[query], k=k, filter=filter, **plan)
+                np.testing.assert_array_equal(found.ids[query], alone.ids)
+            told = case.index.explain(case.queries[:5], k=k, filter=filters, **plan)
+            np.testing.assert_array_equal(told.ids, found.ids)
+
+    def test_a_prepared_filter_is_for_this_index_alone(self, case: Case) -> None:
+        prepared = case.index.allow(case.ids[::2])
+        found = case.index.search(case.queries, k=4, filter=prepared)
+        same(found, case.index.search(case.queries, k=4, filter=case.ids[::2]))
+        same(found, copy.copy(case.index).search(case.queries, k=4, filter=prepared))
+        for X in (case.X[:-1], case.X):
+            other = VectorIndex(case.metric, recipe="exact").fit(X).allow([1])
+            for filter in (other, Deny(other), [other] * len(case.queries)):
+                with pytest.raises(irli.InvalidParameter, match="prepared for this index of"):
+                    case.index.search(case.queries, k=4, filter=filter)
+                with pytest.raises(irli.InvalidParameter, match="prepared for this index of"):
+                    case.index.search_range(case.queries, 1.0, filter=filter)
+
+    def test_a_mask_of_integers_is_refused(self, case: Case) -> None:
+        mask = (np.arange(len(case.X)) % 2).astype(np.uint8)
+        for filter in (mask, mask.tolist(), Deny(mask), [mask] * len(case.queries)):
+            with pytest.raises(irli.InvalidParameter, match=r"mask as filter.astype\(bool\)"):
+                case.index.search(case.queries, k=4, filter=filter)
+
     def test_items_and_their_sizes(self, case: Case) -> None:
         index = case.index
         assert (index.ntotal, index.dim) == case.X.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from irli.base.ids import Deny, Ids, TextIds, check_filters, make_ids, split_filter
+from irli.base.ids import Allowed, Deny, Ids, TextIds, check_filters, make_ids, split_filter
 from irli.errors import InvalidParameter
 
 OWN = np.array([70, 30, 50])
@@ -148,3 +149,48 @@ def test_one_filter_for_each_query() -> None:
     assert [mask.shape for mask in masks] == [(3,), (3,)]
     with pytest.raises(InvalidParameter, match=r"for each of 3 queries\. Got 2 filters"):
         check_filters([None, None], 3)
+
+
+@pytest.mark.parametrize(
+    "mask", [[0, 1, 1], (1, 0, 1), np.array([0, 1, 0], dtype=np.uint8), np.ones(3, int), [0, 0, 0]]
+)
+def test_a_mask_of_integers_is_not_taken_for_ids(mask: Any) -> None:
+    for ids in (Ids(OWN), Ids(np.arange(3))):
+        for filter in (mask, Deny(mask)):
+            with pytest.raises(InvalidParameter, match=r"3 items.* mask.*filter.astype\(bool\)"):
+                ids.allowed(filter)
+        with pytest.raises(InvalidParameter, match="as in a mask"):
+            ids.allowed_each([None, mask])
+
+
+def test_zeros_and_ones_that_are_no_mask_are_ids() -> None:
+    ids = Ids(np.arange(3))
+    assert allow(ids, [0, 1]) == allow(ids, [1, 0, 1, 0]) == allow(ids, {0, 1})
+    assert allow(ids, [0, 1, 2]) == [True, True, True]
+    assert allow(ids, np.array([0, 1, 1]).astype(bool)) == [False, True, True]
+    assert allow(Ids(np.arange(2)), [1, 1]) == [False, True]  # so few may be either
+
+
+@pytest.mark.parametrize("make", [lambda: Ids(np.arange(3)), lambda: make_ids(WORDS, 3)])
+def test_what_was_prepared_is_for_the_same_ids_alone(make: Any) -> None:
+    ids = make()
+    prepared = ids.prepare([True, False, True])
+    assert allow(ids, prepared) == [True, False, True]
+    assert allow(ids, Deny(prepared)) == [False, True, False]
+    both = pickle.loads(pickle.dumps(ids)), pickle.loads(pickle.dumps(prepared))
+    assert allow(*both) == allow(copy.deepcopy(ids), prepared) == [True, False, True]
+    for filter in (prepared, Deny(prepared)):
+        with pytest.raises(InvalidParameter, match="prepared for this index of 3 items"):
+            make().allowed(filter)
+
+
+def test_allowed_items_of_each_part() -> None:
+    bounds, mask = np.array([0, 2, 2, 9, 10]), np.zeros(10, dtype=bool)
+    for rows in ([1], [1, 2, 8, 9], [], range(10)):
+        mask[:] = False
+        mask[list(rows)] = True
+        for some in (Allowed.where(mask), Allowed.of(np.array(rows, dtype=np.int32), 10)):
+            parts = some.split(bounds)
+            assert [part.items for part in parts] == [2, 0, 7, 1]
+            assert np.concatenate([part.mask for part in parts]).tolist() == mask.tolist()
+            assert [part.count for part in parts] == [len(part.rows) for part in parts]

@@ -276,6 +276,10 @@ def test_search_filters(run: Runner, index: Path, files: Files, tmp_path: Path) 
         assert said["distances"][0][2:] == [None] * 8
     said = run("search", index, files.queries, "--deny", tmp_path / "ids.npy", *everywhere).json
     assert not {i for row in said["ids"] for i in row} & {3, 5, -1}
+    np.save(tmp_path / "digits.npy", mask.astype(np.uint8))
+    for option in ("--filter", "--deny"):
+        asked = run("search", index, files.queries, option, tmp_path / "digits.npy")
+        refused(asked, "'filter' parameter", "as in a mask", "astype(bool)")
     np.save(tmp_path / "none.npy", some[:0])
     lines = run("search", index, files.queries, "--filter", tmp_path / "none.npy").out
     assert lines.startswith("query 0: nothing\n")

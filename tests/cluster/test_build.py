@@ -58,7 +58,7 @@ def test_a_shard_goes_through_the_phases_of_an_index(recipe: irli.Recipe, tmp_pa
         local = VectorIndex(recipe=recipe).fit(X[start:stop], range(start, stop), threads=1)
         local.save(tmp_path / f"local {shard}")
         assert array_sums(tmp_path / f"local {shard}") == array_sums(job.index(shard))
-        np.testing.assert_array_equal(tuning.queries, local._tuning.queries)
+        np.testing.assert_array_equal(tuning.queries, local._fitted().tuning.queries)
 
 
 def test_slices_are_of_about_one_size() -> None:
@@ -124,7 +124,7 @@ def test_no_shard_learns_from_queries_that_tune(tmp_path: Path) -> None:
     )
     (learned,) = tmp_path.glob("queries.*.npy")
     rest = {row.tobytes() for row in np.load(learned)}
-    held = {row.tobytes() for row in index._tuning}
+    held = {row.tobytes() for row in index._fitted().held}
     assert len(held) == 5
     assert len(rest) == 95
     assert rest | held == {row.tobytes() for row in queries}

@@ -204,7 +204,7 @@ def test_filters_for_another_number_of_items(index: ShardedIndex, wrong: int) ->
         with pytest.raises(InvalidParameter, match=rf"shape \(120,\), .* Got shape \({wrong},\)"):
             index.search(X[:3], filter=filter)
     other = VectorIndex().fit(X[:wrong]).allow([1])
-    with pytest.raises(InvalidParameter, match=f"index of 120 items. Got one for {wrong}"):
+    with pytest.raises(InvalidParameter, match=f"of 120 items. Got one for {wrong} items of"):
         index.search(X[:3], filter=other)
 
 

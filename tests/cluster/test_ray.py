@@ -54,7 +54,7 @@ def served(local: tuple[ShardedIndex, Path]) -> Iterator[ShardedIndex]:
 
 
 def serving(index: ShardedIndex) -> RayShards:
-    found = index._fitted()._serving
+    found = index._fitted().group._serving
     assert isinstance(found, RayShards)
     return found
 
@@ -99,7 +99,7 @@ def test_an_actor_that_dies_comes_back(
 ) -> None:
     right = local[0].search(X, k=4, probes=2)
     same(served.search(X, k=4, probes=2), right)
-    processes = served._fitted().ask("process").values
+    processes = served._fitted().group.ask("process").values
     os.kill(processes[1], signal.SIGKILL)
     partial = served.search(X, k=4, probes=2, partial=True)
     if partial.missing:  # or it has come back already
@@ -108,11 +108,11 @@ def test_an_actor_that_dies_comes_back(
     again = served.search(X, k=4, probes=2, deadline=120)
     assert again.missing == ()
     same(again, right)
-    assert served._fitted().ask("process").values[1] != processes[1]
+    assert served._fitted().group.ask("process").values[1] != processes[1]
 
 
 def test_no_call_outlives_its_deadline(served: ShardedIndex) -> None:
-    stopped = psutil.Process(served._fitted().ask("process").values[0])
+    stopped = psutil.Process(served._fitted().group.ask("process").values[0])
     stopped.suspend()
     try:
         with pytest.raises(DeadlineExceeded, match=r"0.* of 2"):
@@ -129,7 +129,7 @@ def test_a_stopped_actor_is_not_waited_for(
     local: tuple[ShardedIndex, Path], served: ShardedIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_shards, "_PATIENCE", 0.5)
-    stopped = psutil.Process(served._fitted().ask("process").values[0])
+    stopped = psutil.Process(served._fitted().group.ask("process").values[0])
     stopped.suspend()
     try:
         with pytest.raises(ShardUnavailable, match=r"0 of 2 .* does not answer"):
@@ -174,7 +174,7 @@ def test_a_shard_comes_back_with_its_folder(
     index = ShardedIndex.load(tmp_path / "index", ray="auto")
     first, second = sorted((tmp_path / "index").glob("shard-*"))
     second.rename(tmp_path / "away")
-    os.kill(index._fitted().ask("process").values[1], signal.SIGKILL)
+    os.kill(index._fitted().group.ask("process").values[1], signal.SIGKILL)
     with pytest.raises(ShardUnavailable, match=r"1 of 2 .*Shard 1: .*no index"):
         search_until_open(index, 60)
     found = index.search(X, k=4, probes=2, deadline=120, partial=True)

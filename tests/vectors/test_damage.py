@@ -28,7 +28,7 @@ def search_in_every_way(index: VectorIndex) -> None:
     rng = np.random.default_rng(0)
     items, dim = index.vectors.shape
     queries = rng.normal(size=(9, dim)).astype(np.float32)
-    coded = index._fitted().layout.codes.blocks.size > 0
+    coded = index._fitted().searcher.layout.codes.blocks.size > 0
     for score in SCORES[: len(SCORES) if coded else -1]:
         for ways in ({"probes": 2}, {"threshold": 0.0}, {"threshold": 0.9}):
             found = index.search(queries, k=5, score=score, candidates=7, threads=1, **ways)
@@ -220,7 +220,7 @@ def test_folders_without_centroids_open(learned: Folder) -> None:
     arrays = {key: value for key, value in learned.arrays.items() if "centroid" not in key}
     index = VectorIndex.from_folder(dataclasses.replace(learned, arrays=arrays))
     search_in_every_way(index)
-    assert index._fitted().layout.centroids.centre.size == 0
+    assert index._fitted().searcher.layout.centroids.centre.size == 0
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +14,7 @@ from hypothesis import strategies as st
 import irli
 from irli._native import COMPARED
 from irli.base.ids import Ids
+from irli.cluster import ShardedIndex
 from irli.errors import InvalidParameter
 from irli.vectors.cost import count_exact_work
 
@@ -70,7 +75,7 @@ def test_threads_do_not_change_an_exact_search() -> None:
 
 
 def test_comparing_many_queries_together_costs_less() -> None:
-    layout = irli.VectorIndex(recipe="exact").fit(np.eye(50))._fitted().layout
+    layout = irli.VectorIndex(recipe="exact").fit(np.eye(50))._fitted().searcher.layout
     costs = [count_exact_work(layout, 50, queries) for queries in (1, 16, COMPARED)]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < costs[0] / 2
@@ -129,6 +134,37 @@ def test_a_single_query_with_a_filter_is_answered_as_in_a_batch(recipe: str, met
 
 
 def test_a_filter_of_another_index_is_refused() -> None:
-    one, other = (irli.VectorIndex().fit(np.eye(n)) for n in (3, 4))
+    one, other = (irli.VectorIndex().fit(np.eye(4), ids=ids) for ids in (range(4), range(100, 104)))
     with pytest.raises(InvalidParameter, match="prepared for this index of 4 items"):
         other.search(np.eye(4), 2, filter=one.allow([1]))
+
+
+def test_a_filter_of_an_earlier_fit_is_refused() -> None:
+    index = irli.VectorIndex().fit(np.eye(4))
+    before = index.allow([1])
+    assert index.search(np.eye(4), 1, filter=before).ids.tolist() == [[1]] * 4
+    index.fit(np.eye(4)[::-1])
+    with pytest.raises(InvalidParameter, match="from before this one was fitted"):
+        index.search(np.eye(4), 1, filter=before)
+
+
+def test_copies_take_what_the_original_has_prepared(tmp_path: Path) -> None:
+    index = irli.VectorIndex().fit(np.eye(4))
+    prepared = index.allow([1])
+    copies = [copy.copy(index), copy.deepcopy(index), pickle.loads(pickle.dumps(index))]
+    for made in copies:
+        for filter in (prepared, pickle.loads(pickle.dumps(prepared))):
+            assert made.search(np.eye(4)[0], 1, filter=filter).ids.tolist() == [1]
+    index.save(tmp_path / "saved")
+    with pytest.raises(InvalidParameter, match=r"or loaded\. Prepare it with"):
+        irli.load(tmp_path / "saved").search(np.eye(4), 1, filter=prepared)
+
+
+def test_exact_search_cannot_learn_relevance() -> None:
+    X = np.eye(4)
+    with pytest.raises(InvalidParameter, match="'relevance' parameter of fit must be left out"):
+        irli.VectorIndex(recipe="exact").fit(X, queries=X, relevance=[[1], [2], [3], [0]])
+    with pytest.raises(InvalidParameter, match="Use recipe='relevance' to learn it"):
+        ShardedIndex(recipe="exact").fit(X, queries=X, relevance=[[1], [2], [3], [0]])
+    index = irli.VectorIndex(recipe="exact").fit(X, queries=2 * X)  # it finds what is near these
+    assert index.search(2 * X, 1).ids.ravel().tolist() == [0, 1, 2, 3]

@@ -25,7 +25,7 @@ def learn(points: NDArray[np.float32], **changes: object) -> irli.VectorIndex:
 
 
 def get_layout(index: irli.VectorIndex) -> VectorLayout:
-    searcher = index._searcher
+    searcher = index._fitted().searcher
     assert searcher is not None
     return searcher.layout
 

@@ -57,14 +57,16 @@ def search_plainly(
     parameters: SearchParameters,
 ) -> Plain:
     """Algorithm 2 of the paper. Twice as many buckets are read until k items are found."""
-    layout = index._fitted().layout
+    layout = index._fitted().searcher.layout
     repetitions = len(layout.bias)
     if index.metric == "cosine":
         query = query / np.linalg.norm(query)
     at_length = query
     if parameters.length is not None:
         at_length = query * (parameters.length / np.linalg.norm(query))
-    logits = index._fitted().route(at_length[None].astype(np.float32))[0].astype(np.float64)
+    logits = (
+        index._fitted().searcher.route(at_length[None].astype(np.float32))[0].astype(np.float64)
+    )
     near = nearness(exact_distances(query[None], layout.vectors, index.metric), index.metric)[0]
     wider = 1.0
     while True:
@@ -203,7 +205,7 @@ def test_a_tuned_search_ranks_what_it_read(
     batch = index.search(queries, k, **options)
     told = index.explain(queries, k, **options)
     np.testing.assert_array_equal(told.ids, batch.ids)
-    layout = index._fitted().layout
+    layout = index._fitted().searcher.layout
     for row, query in enumerate(queries):
         if not told.exact[row]:  # else it may pay for several queries alone
             np.testing.assert_array_equal(index.search(query, k, **options).ids, batch.ids[row])

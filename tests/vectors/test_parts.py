@@ -31,7 +31,7 @@ def test_merging_sorts_and_pads(metric: str, data: st.DataObject) -> None:
             )
         )
     right = sorted(everything)[:k]  # ties: the earlier item
-    found = merge(parts, k, metric)
+    distances, ids = merge(parts, k, metric)
     right += [(np.inf, -1)] * (k - len(right))
-    assert found.ids[0].tolist() == [id for _, id in right]
-    assert found.distances[0].tolist() == [sign * far for far, _ in right]
+    assert ids[0].tolist() == [id for _, id in right]
+    assert distances[0].tolist() == [sign * far for far, _ in right]

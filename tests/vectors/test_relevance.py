@@ -24,7 +24,7 @@ def fit(X: NDArray, recipe: Recipe | None = None, **given: Any) -> VectorIndex:
 
 def assert_identical(one: VectorIndex, other: VectorIndex) -> None:
     """Both learned the same, to the last bit."""
-    left, right = one._fitted().layout, other._fitted().layout
+    left, right = one._fitted().searcher.layout, other._fitted().searcher.layout
     for name in ("project", "bytes", "bias", "offsets", "items"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
     assert one.history == other.history
@@ -90,7 +90,9 @@ def test_neighbours_that_are_given_need_not_be_computed() -> None:
     assert_identical(computed, given)
     itself = np.hstack([np.arange(len(X))[:, None], near])  # each item first among its own
     again = fit(X, neighbors=itself)  # as which it does not count
-    assert again._fitted().layout.items.shape == given._fitted().layout.items.shape
+    assert (
+        again._fitted().searcher.layout.items.shape == given._fitted().searcher.layout.items.shape
+    )
     assert (again.search(X, k=1, threshold=0.0).ids[:, 0] == np.arange(len(X))).all()
 
 

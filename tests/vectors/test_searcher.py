@@ -69,13 +69,13 @@ def test_threads_share_the_repetitions_of_a_single_query(
     for query in 3 * vectors(5, seed=1):
         for score in ("codes", "log-probability", "votes"):
             right = index.search(query, 3, score=score, threads=1)
-            monkeypatch.setattr(index._searcher, "is_slow_to_route", True)
+            monkeypatch.setattr(index._fitted().searcher, "is_slow_to_route", True)
             for threads in (2, 3, 8):
                 found = index.search(query, 3, score=score, threads=threads)
                 np.testing.assert_array_equal(found.ids, right.ids)
                 np.testing.assert_array_equal(found.distances, right.distances)
             assert index.search(query, 3, score=score, threads=1).ids.tolist() == right.ids.tolist()
-            monkeypatch.setattr(index._searcher, "is_slow_to_route", False)
+            monkeypatch.setattr(index._fitted().searcher, "is_slow_to_route", False)
     assert calls == [2, 3, 8] * 15
 
 
@@ -85,7 +85,7 @@ def test_only_slow_routers_share_their_repetitions(monkeypatch: pytest.MonkeyPat
         irli.VectorIndex(recipe=irli.recipe(RECIPE.name, **CHANGES, repetitions=repetitions))
         .fit(vectors(60), threads=1)
         ._fitted()
-        .layout
+        .searcher.layout
         for repetitions in (1, 2)
     ]
     assert [Searcher(layout).is_slow_to_route for layout in layouts] == [False, False]

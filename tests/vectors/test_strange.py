@@ -67,14 +67,14 @@ def learned() -> VectorIndex:
 
 
 def find_point(searcher: Searcher) -> OperatingPoint:
-    tuned = tune(searcher, learned()._tuning, "l2", 0.95, 10)
+    tuned = tune(searcher, learned()._fitted().tuning, "l2", 0.95, 10)
     [point] = [each for each in tuned.parameters.points if each.k == 10]
     return point
 
 
 def test_strange_queries_take_what_they_may() -> None:
     index = learned()
-    searcher, parameters = index._fitted(), index.defaults
+    searcher, parameters = index._fitted().searcher, index.defaults
     [point] = [each for each in parameters.points if each.k == 10]
     queries = make_strange_queries(index.vectors, "l2")
     counts = searcher.measure(queries, parameters.to_plan(10))[2]
@@ -86,7 +86,7 @@ def test_strange_queries_take_what_they_may() -> None:
 
 def test_codes_that_tell_nothing_leave_more_candidates() -> None:
     """If all codes are equal, nothing but comparing what is read finds neighbours."""
-    searcher = learned()._fitted()
+    searcher = learned()._fitted().searcher
     layout = searcher.layout
     load = len(layout.items) / layout.bias.size
     equal = layout.codes._replace(blocks=np.zeros_like(layout.codes.blocks))
@@ -98,7 +98,7 @@ def test_codes_that_tell_nothing_leave_more_candidates() -> None:
 @settings(max_examples=100, deadline=None)
 @given(share=st.sampled_from(module._SHARES), times=st.floats(2, 8), coded=st.booleans())
 def test_buckets_and_candidates_take_the_work(share: float, times: float, coded: bool) -> None:
-    layout = learned()._fitted().layout
+    layout = learned()._fitted().searcher.layout
     point = next(each for each in learned().defaults.points if each.k == 10)
     work = times * point.work
     probed = 2.0  # by the others
@@ -116,7 +116,7 @@ def test_buckets_and_candidates_take_the_work(share: float, times: float, coded:
 def test_unsure_queries_keep_what_others_find() -> None:
     """Codes that tell nothing choose for strange queries only. Items still find themselves."""
     index = learned()
-    layout = index._fitted().layout
+    layout = index._fitted().searcher.layout
     equal = layout.codes._replace(blocks=np.zeros_like(layout.codes.blocks))
     blind = Searcher(layout._replace(codes=equal))
     point = next(each for each in index.defaults.points if each.k == 10)

@@ -76,7 +76,7 @@ def test_held_out_points_reach_the_target(index: VectorIndex) -> None:
     X, queries = data()
     tuned = index.tune(recall=0.95, k=10)
     assert tuned.reached
-    held = index._tuning
+    held = index._fitted().tuning
     assert (held.rows >= 0).all()
     exact = nearness(exact_distances(held.queries, X, index.metric), index.metric)
     exact[np.arange(len(held.rows)), held.rows] = np.inf
@@ -100,10 +100,10 @@ def test_queries_that_were_given_to_fit_are_held_out_too() -> None:
     index = VectorIndex(recipe=small_default(mixed_queries=0)).fit(
         X, queries=queries + 3, threads=1
     )
-    strangers = index._tuning.rows < 0
+    strangers = index._fitted().tuning.rows < 0
     assert 0 < strangers.sum() < len(queries)
     given = {row.tobytes() for row in queries + 3}
-    assert all(row.tobytes() in given for row in index._tuning.queries[strangers])
+    assert all(row.tobytes() in given for row in index._fitted().tuning.queries[strangers])
 
 
 def test_few_queries_reach_the_target_as_well_as_many_items() -> None:
@@ -114,8 +114,8 @@ def test_few_queries_reach_the_target_as_well_as_many_items() -> None:
         X, queries=hard, threads=1
     )
     index.tune(recall=0.9)
-    strangers = index._tuning.queries[index._tuning.rows < 0]
-    assert 0 < len(strangers) < 0.3 * len(index._tuning.queries)
+    strangers = index._fitted().tuning.queries[index._fitted().tuning.rows < 0]
+    assert 0 < len(strangers) < 0.3 * len(index._fitted().tuning.queries)
     assert recall(index, strangers, X, 10) >= 0.9 - 1e-9
 
 
@@ -200,12 +200,14 @@ def test_between_the_points_nearly_all_is_found(index: VectorIndex, k: int) -> N
 
 def make_trial(index: VectorIndex, k: int) -> Trial:
     length = index.defaults.length
-    return make_trials(index._fitted(), index._tuning, index.metric, [k], length)[0]
+    return make_trials(index._fitted().searcher, index._fitted().tuning, index.metric, [k], length)[
+        0
+    ]
 
 
 def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     """Some standard errors of the recall of a query, which is counted here once more."""
-    held, k = index._tuning, 8  # so few that a bucket holds them: `tune` does not fill up
+    held, k = index._fitted().tuning, 8  # so few that a bucket holds them: `tune` does not fill up
     seen = make_trial(index, k).measure(SearchParameters(probes=1))
     exact = nearness(exact_distances(held.queries, data()[0], index.metric), index.metric)
     exact[np.arange(len(held.rows)), held.rows] = np.inf
@@ -358,7 +360,7 @@ def test_more_and_more_for_nothing_is_not_tried_to_the_end(
     seen: list[SearchParameters] = []
 
     class Useless:
-        searcher, k, least = index._fitted(), 10, 1e-8
+        searcher, k, least = index._fitted().searcher, 10, 1e-8
 
         def measure(self, parameters: SearchParameters) -> Measured:
             if parameters not in seen:
@@ -409,7 +411,7 @@ def test_no_other_probes_and_votes_take_less_work(voting: VectorIndex, target: f
     tuned = voting.tune(recall=target, k=5, queries=queries)
     assert tuned.reached
     assert tuned.recall >= target
-    [trial] = make_trials(voting._fitted(), hold_out(queries), voting.metric, [5])
+    [trial] = make_trials(voting._fitted().searcher, hold_out(queries), voting.metric, [5])
     for votes in range(1, 7):
         for probes in range(1, 25):
             other = SearchParameters(probes=probes, min_votes=votes, score="votes")

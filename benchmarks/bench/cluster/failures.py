@@ -117,7 +117,10 @@ def _disturb_searches(
     calls: list[dict[str, Any]] = []
     begin = time.monotonic()
     acts = [
-        (0.15 * seconds, lambda: os.kill(index._group.ask("process").values[0], signal.SIGKILL)),
+        (
+            0.15 * seconds,
+            lambda: os.kill(index._fitted().group.ask("process").values[0], signal.SIGKILL),
+        ),
         (0.45 * seconds, kill_machine),
     ]
     while time.monotonic() - begin < seconds:

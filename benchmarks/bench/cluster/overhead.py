@@ -75,7 +75,7 @@ def _make_search(
 def _make_empty_call(index: ShardedIndex) -> Callable[[], None]:
     import ray
 
-    actors = [replicas[0].actor for replicas in index._group._serving.replicas]
+    actors = [replicas[0].actor for replicas in index._fitted().group._serving.replicas]
 
     def call() -> None:
         ray.get([actor.find_fault.remote() for actor in actors])

@@ -82,7 +82,7 @@ def _disturb(
     chosen = random.Random(0)
     for _ in range(times):
         time.sleep(chosen.uniform(0.2, 0.6))
-        disturb(chosen.choice(chosen.choice(index._group._serving.replicas)))
+        disturb(chosen.choice(chosen.choice(index._fitted().group._serving.replicas)))
     over.set()
     for caller in callers:
         caller.join()
@@ -136,7 +136,7 @@ def _take_away(
 ) -> dict[str, float]:
     """Move the folder of a shard away, kill its actor, and move it back after some seconds."""
     index = ShardedIndex.load(path, ray="auto")
-    (replica,) = index._group._serving.replicas[-1]
+    (replica,) = index._fitted().group._serving.replicas[-1]
     folder = sorted(path.glob("shard-*"))[-1]
     folder.rename(path / "away")
     os.kill(_find_process(replica), signal.SIGKILL)

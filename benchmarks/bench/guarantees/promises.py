@@ -43,7 +43,7 @@ def measure_self_hits(index: VectorIndex, rows: NDArray[np.int64]) -> float:
 
 def measure_work(index: VectorIndex, queries: Any, k: int = 10) -> float:
     """Return the counted nanoseconds of a query."""
-    searcher = index._fitted()
+    searcher = index._fitted().searcher
     prepared = prepare_vectors(np.ascontiguousarray(queries, dtype=np.float32), index.metric)
     work = searcher.measure(prepared, index.defaults.to_plan(k))[2]
     return float(count_query_work(searcher.layout, work).mean())

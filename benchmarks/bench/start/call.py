@@ -22,7 +22,8 @@ def call(options: Options) -> None:
     rng = np.random.default_rng(0)
     index = irli.VectorIndex().fit(rng.normal(size=(ITEMS, DIM)))
     query = rng.normal(size=DIM).astype(np.float32)
-    native, plan, ids = index._searcher._native, index._make_plan(K, {}, None), index._ids.values
+    part = index._fitted()
+    native, plan, ids = part.searcher._native, part.make_plan(K, index.defaults), part.ids.values
     distances, items = np.empty(K, np.float32), np.empty(K, np.int64)
     form = ANSWER_FORM[index.metric]
     kinds: dict[str, Callable[[], object]] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,8 @@ class Deny:
 class Allowed:
     """The items that a filter allows, prepared for many searches: see `VectorIndex.allow`.
 
-    Rows and mask are made on demand: few searches need both.
+    Rows and mask are made on demand: few searches need both. If it was prepared, it has the token
+    of the ids that prepared it, and allows nothing of any others.
 
     Attributes
     ----------
@@ -56,6 +59,7 @@ class Allowed:
 
     count: int
     items: int
+    token: bytes | None = None
 
     @classmethod
     def of(cls, rows: NDArray[np.int32], items: int) -> Allowed:
@@ -71,11 +75,35 @@ class Allowed:
         allowed.mask, allowed.count, allowed.items = mask, int(np.count_nonzero(mask)), len(mask)
         return allowed
 
-    def copy(self) -> Allowed:
+    def prepare(self, token: bytes) -> Allowed:
         """Return the same items, in arrays that nobody else can change, ready for any search."""
         allowed = Allowed.where(self.mask.copy())
         allowed.rows = np.flatnonzero(allowed.mask).astype(np.int32)
+        allowed.token = token
         return allowed
+
+    def split(self, bounds: NDArray[np.int64]) -> list[Allowed]:
+        """Return the items of each part: from one bound (P + 1,) to the next, and counted from it.
+
+        Examples
+        --------
+        >>> some = Allowed.of(np.array([1, 4], dtype=np.int32), items=5)
+        >>> [part.rows.tolist() for part in some.split(np.array([0, 3, 5]))]
+        [[1], [1]]
+        """
+        slices = list(pairwise(bounds.tolist()))
+        if self.known_rows is None or 4 * self.count > self.items:  # a mask is smaller
+            return [Allowed.where(self.mask[start:stop]) for start, stop in slices]
+        parts = np.split(self.rows, np.searchsorted(self.rows, bounds[1:-1]))
+        return [
+            Allowed.of(rows - np.int32(start), stop - start)
+            for rows, (start, stop) in zip(parts, slices, strict=True)
+        ]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of what is there of rows and mask."""
+        return sum(vars(self)[name].nbytes for name in ("rows", "mask") if name in vars(self))
 
     @property
     def known_rows(self) -> NDArray[np.int32] | None:
@@ -107,12 +135,13 @@ class Ids:
 
     strings: Strings | None = None
 
-    def __init__(self, values: NDArray[np.int64]) -> None:
+    def __init__(self, values: NDArray[np.int64], token: bytes | None = None) -> None:
         self.values = values.view()
         self.values.flags.writeable = False
+        self.token = token or os.urandom(16)  # of the filters that these ids prepare
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Ids, (self.values,)  # a pickle would forget that nobody may write
+        return Ids, (self.values, self.token)  # a pickle would forget that nobody may write
 
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:
@@ -181,14 +210,20 @@ class Ids:
             return None
         return self._allow(filter)
 
+    def allowed_each(self, filters: list[Any]) -> list[Allowed | None]:
+        """Return what each of several filters allows. One that is there twice is read once."""
+        read = {id(one): self.allowed(one) for one in filters}
+        return [read[id(one)] for one in filters]
+
     def prepare(self, filter: Any) -> Allowed:
         """Return the items that a filter allows, in arrays of their own. None allows all."""
         every = np.ones(len(self), dtype=bool)
-        return (Allowed.where(every) if filter is None else self._allow(filter)).copy()
+        allowed = Allowed.where(every) if filter is None else self._allow(filter)
+        return allowed.prepare(self.token)
 
     def _allow(self, filter: Any) -> Allowed:
         if isinstance(filter, Allowed):
-            check_items(filter, len(self))
+            self._check_prepared(filter)
             return filter
         if isinstance(filter, Deny):
             return Allowed.where(~self._allow(filter.ids).mask)
@@ -200,11 +235,21 @@ class Ids:
         given = list(filter) if isinstance(filter, Set) else filter
         values = as_array(given, "filter")
         if values.dtype != bool:
+            _check_no_mask(values, len(self))
             # An array of strings would drop the NULs at their ends.
             rows = self.rows(given if values.dtype.kind == "U" else values)
             return self._sort(rows)
         check_mask(values, len(self))
         return Allowed.where(np.ascontiguousarray(values))
+
+    def _check_prepared(self, allowed: Allowed) -> None:
+        """Raise unless these ids prepared a filter: it knows items by their rows."""
+        if allowed.token != self.token:
+            raise InvalidParameter(
+                f"The 'filter' parameter must be prepared for this index of {len(self)} items. Got "
+                f"one for {allowed.items} items of another index, or from before this one was "
+                "fitted or loaded. Prepare it with the `allow` of this index."
+            )
 
     def _sort(self, rows: NDArray[np.int64]) -> Allowed:
         """Return rows in ascending order, each once."""
@@ -243,12 +288,12 @@ class TextIds(Ids):
 
     strings: Strings
 
-    def __init__(self, strings: Strings) -> None:
-        super().__init__(np.arange(len(strings)))
+    def __init__(self, strings: Strings, token: bytes | None = None) -> None:
+        super().__init__(np.arange(len(strings)), token)
         self.strings = strings
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TextIds, (self.strings,)
+        return TextIds, (self.strings, self.token)
 
     def __contains__(self, id: object) -> bool:
         return isinstance(id, str) and id in self.strings.places
@@ -388,12 +433,15 @@ def split_filter(filter: Any) -> list[Any] | None:
     return list(filter) if several else None
 
 
-def check_items(allowed: Allowed, items: int) -> None:
-    """Raise unless a filter was prepared for an index of so many items."""
-    if allowed.items != items:
+def _check_no_mask(values: NDArray[Any], items: int) -> None:
+    """Raise if a filter of integers is a 0 or a 1 for each of so many items: no list of ids is."""
+    if values.shape != (items,) or items <= 2 or values.dtype.kind not in "iu":
+        return
+    if values.min() >= 0 and values.max() <= 1:
         raise InvalidParameter(
-            f"The 'filter' parameter must be prepared for this index of {items} items. "
-            f"Got one for {allowed.items} items. Prepare it with the `allow` of this index."
+            "The 'filter' parameter must hold ids if it holds integers. "
+            f"Got nothing but 0 and 1 for {items} items instead, as in a mask. "
+            "Pass a mask as filter.astype(bool), and ids each once, for example as a set."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 
 from irli.errors import IrliWarning
@@ -15,9 +16,12 @@ def get_logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def warn(message: str) -> None:
-    """Warn whoever called the method that calls this: an answer may not be what they think."""
-    warnings.warn(message, IrliWarning, stacklevel=3)
+def warn(message: str, category: type[Warning] = IrliWarning) -> None:
+    """Warn whoever called irli: an answer may not be what they think."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("irli."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def describe_few(k: int, what: str, asked: str, min_votes: int) -> str:

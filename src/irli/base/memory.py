@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from irli.base.logs import warn
 
 LINE = 64  # bytes of a cache line
 
@@ -89,12 +90,11 @@ class MappedFile:
             return
         self._seen = now
         if now != before:
-            warnings.warn(
+            warn(
                 f"The file '{self._path}' has changed since fit, and the index reads its vectors "
                 "from there: the buckets are those of the old vectors. Fit again. Next time, save "
                 "and load the index before you change the file, or pass fit a copy: np.array(X).",
                 UserWarning,
-                stacklevel=4,
             )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,9 +7,6 @@ results are merged by distance. With `ray=None` everything runs in this process,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Set
-from html import escape
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -17,53 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_finite
-from irli.base.checks import (
-    as_array,
-    as_queries,
-    as_vectors,
-    check_bool,
-    check_float,
-    check_int,
-    check_k,
-)
+from irli.base.checks import check_bool, check_int
 from irli.base.distance import resolve_metric
 from irli.base.folder import SHARDS, check_kind, read_folder, reading
-from irli.base.ids import (
-    Allowed,
-    Deny,
-    Ids,
-    TextIds,
-    are_strings,
-    as_id_list,
-    check_filters,
-    check_items,
-    check_known,
-    check_mask,
-    encode_ids,
-    split_filter,
-)
-from irli.base.index import Configured
-from irli.base.logs import describe_few, warn
-from irli.base.metrics import load_summary
+from irli.base.ids import TextIds, are_strings, encode_ids
 from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
-from irli.base.parts.group import PartGroup
 from irli.base.recipe import Recipe, as_recipe, read_recipe
 from irli.base.strings import Strings
-from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.cluster.build.build import build, check_options, count_step_threads
 from irli.cluster.build.vector_job import make_vector_job
 from irli.cluster.build.workdir import WorkDir
 from irli.cluster.shards.serve import check_deadline, open_parts
-from irli.errors import InvalidParameter, NotFitted
-from irli.vectors.notebook import show_index
+from irli.vectors.front import RECALL, K, VectorFront
 from irli.vectors.parameters import SearchArguments, SearchParameters
-from irli.vectors.parts.merge import merge, merge_explanations, merge_ranges
-from irli.vectors.parts.part import VectorShard
-from irli.vectors.parts.tune import tune_shards
-from irli.vectors.range_search import rank_by_distance
+from irli.vectors.parts.part import open_part
+from irli.vectors.parts.several import VectorParts
 from irli.vectors.results import RangeResult, SearchResult
-from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 
 
@@ -79,7 +46,7 @@ class ShardedRange(RangeResult):
     missing: tuple[int, ...] = ()
 
 
-class ShardedIndex(Configured):
+class ShardedIndex(VectorFront[VectorParts]):
     """A vector index in P shards, with the methods of `VectorIndex`.
 
     Parameters
@@ -123,10 +90,6 @@ class ShardedIndex(Configured):
         self.shards = check_int("shards", shards, at_least=1, owner="ShardedIndex")
         self.replicas = check_int("replicas", replicas, at_least=1, owner="ShardedIndex")
         self.ray = ray
-        self.defaults = SearchParameters()
-        self.tuned: TuneResult | None = None
-        self._group: PartGroup | None = None
-        self._names: TextIds | None = None  # by row, if ids are strings
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -151,15 +114,8 @@ class ShardedIndex(Configured):
             vectors; a second call resumes there. The default is a temporary folder.
             `workers` must be 1, since Ray runs steps in parallel.
         """
-        learned = type(self)(**self._given)  # settings may have changed since the last `fit`
-        learned._learn(X, ids, queries, relevance, options)
-        vars(self).update(vars(learned))
-        return self
-
-    def _learn(
-        self, X: Any, ids: Any, queries: Any, relevance: Any, options: dict[str, Any]
-    ) -> None:
-        run = check_options(options)
+        run, given = check_options(options), self._given  # settings may have changed
+        ray, replicas = given["ray"], given["replicas"]
         text = ids is not None and are_strings(ids)
         workdir = WorkDir(run.checkpoint)
         job, held = make_vector_job(
@@ -168,28 +124,27 @@ class ShardedIndex(Configured):
             None if text else ids,
             queries,
             relevance,
-            metric=self.metric,
-            recipe=self.recipe,
-            shards=self.shards,
-            threads=count_step_threads(run, self.ray),
+            metric=resolve_metric(given["metric"]),
+            recipe=as_recipe(given["recipe"]),
+            shards=given["shards"],
+            threads=count_step_threads(run, ray),
             device=run.device,
         )
         named = encode_ids(ids, job.bounds[-1]) if text else None
-        build(job, self.ray, run.progress)
-        self.recipe, self._tuning = job.recipe, held
-        paths = [job.index(shard) for shard in range(self.shards)]
-        self._open(paths, kept=workdir)
-        self.defaults = SearchParameters(probes=min(8, job.recipe.buckets))
-        self._names = named
-        self.tune()
-
-    def _open(self, paths: list[Path], **options: Any) -> None:
-        self._group = open_parts(
-            paths, VectorShard, ray=self.ray, replicas=self.replicas, **options
+        build(job, ray, run.progress)
+        paths = [job.index(shard) for shard in range(job.shards)]
+        group = open_parts(paths, open_part, ray=ray, replicas=replicas, kept=workdir)
+        engine = VectorParts(group, held, named)
+        tuned = engine.tune(RECALL, K, None)
+        return self._take_over(
+            engine,
+            recipe=job.recipe,
+            shards=job.shards,
+            ray=ray,
+            replicas=replicas,
+            defaults=tuned.parameters,
+            tuned=tuned,
         )
-        sizes = [facts["stats"]["items"] for facts in self._group.facts]
-        self._bounds = np.concatenate([[0], np.cumsum(sizes)])
-        self._dim: int = self._group.facts[0]["stats"]["dim"]
 
     # --- searching -----------------------------------------------------------------------------
 
@@ -224,41 +179,14 @@ class ShardedIndex(Configured):
         ShardedResult
             As for `VectorIndex.search`. `missing` lists the shards that did not answer.
         """
-        group = self._fitted()
-        prepared, single = as_queries(queries, self._dim)
-        k = check_k(k, len(self), owner="search")
-        deadline = check_deadline(deadline, partial, owner="search")
-        if threads is not None:
-            thread_count(threads)
-        chosen = self._choose(parameters)
-        filters = self._split_filter(filter, len(prepared))
-        arguments = [(prepared, k, chosen, part, threads) for part in filters]
-        answers = group.call("search", arguments, deadline, partial)
-        distances, rows = merge(answers.values, k, self.metric)
-        if chosen.min_votes > 1 and (rows[:, : len(self)] < 0).any():
-            warn(describe_few(k, "items", "queries", chosen.min_votes))
-        ids = self._name(rows)
-        result = ShardedResult(*((distances[0], ids[0]) if single else (distances, ids)))
-        result.metric, result.missing = self.metric, answers.missing
+        engine = self._within(deadline, partial, owner="search")
+        found = self._search(engine, queries, k, filter, threads, parameters)
+        result = ShardedResult(*found)
+        result.metric, result.missing = self.metric, engine.missing
         return result
 
-    def _choose(self, given: SearchArguments) -> SearchParameters:
-        """Return the parameters of one search. Learned scores of different shards are no match."""
-        chosen = self.defaults.replace(**given)
-        if chosen.rank != "distance":
-            raise InvalidParameter(
-                "The 'rank' parameter of search must be 'distance' for a ShardedIndex: each shard "
-                f"has its own routers. Got {chosen.rank!r} instead. Use a VectorIndex for it."
-            )
-        return chosen
-
-    def allow(self, filter: Any) -> Allowed:
-        """Prepare a filter that many calls will use: see `VectorIndex.allow`.
-
-        It needs the ids of all items, which it asks the shards for.
-        """
-        names = Ids(self.ids) if self._names is None else self._names
-        return names.prepare(filter)
+    def _within(self, deadline: float | None, partial: bool, *, owner: str) -> VectorParts:
+        return self._fitted().within(check_deadline(deadline, partial, owner=owner), partial)
 
     def search_range(
         self,
@@ -280,183 +208,29 @@ class ShardedIndex(Configured):
         threads, deadline, partial
             As for `search`.
         """
-        group = self._fitted()
-        prepared, _ = as_queries(queries, self._dim)
-        radius = check_float("radius", radius, owner="search_range")
-        deadline = check_deadline(deadline, partial, owner="search_range")
-        if threads is not None:
-            thread_count(threads)
-        chosen = self.defaults.replace(**rank_by_distance(parameters))
-        filters = self._split_filter(filter, len(prepared))
-        arguments = [(prepared, radius, chosen, part, threads) for part in filters]
-        answers = group.call("search_range", arguments, deadline, partial)
-        lims, distances, rows = merge_ranges(answers.values, self.metric)
-        result = ShardedRange(lims, distances, self._name(rows))
-        result.metric, result.missing = self.metric, answers.missing
+        engine = self._within(deadline, partial, owner="search_range")
+        result = ShardedRange(
+            *self._search_range(engine, queries, radius, filter, threads, parameters)
+        )
+        result.metric, result.missing = self.metric, engine.missing
         return result
-
-    def explain(
-        self,
-        queries: Any,
-        k: int = 10,
-        *,
-        filter: Any = None,
-        **given: Unpack[SearchArguments],
-    ) -> Explanation:
-        """Report the work of a search, summed over all shards.
-
-        Seconds are those of the slowest shard.
-        """
-        group = self._fitted()
-        prepared, _ = as_queries(queries, self._dim)
-        k = check_int("k", k, at_least=1, owner="explain")
-        chosen = self._choose(given)
-        filters = self._split_filter(filter, len(prepared))
-        arguments = [(prepared, k, chosen, part) for part in filters]
-        answers = group.call("explain", arguments).values
-        explanation = merge_explanations(answers, k, self.metric)
-        return explanation._replace(ids=self._name(explanation.ids))
-
-    def tune(self, recall: float = 0.95, k: int = 10, queries: Any = None) -> TuneResult:
-        """Find the search of least work that reaches `recall` at `k`, and make it the default.
-
-        It is like `VectorIndex.tune`. All shards get the same parameters. The counted work is that
-        of a query in all shards.
-        """
-        group = self._fitted()
-        if queries is not None:
-            queries = as_vectors(queries, "queries", self._dim)
-        tuned = tune_shards(group, self.metric, recall, k, queries, self._tuning)
-        vars(self).update(defaults=tuned.parameters, tuned=tuned)
-        return tuned
-
-    def _name(self, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the ids that users know of those that shards return."""
-        return ids if self._names is None else self._names.names(ids)
-
-    def _split_filter(self, filter: Any, queries: int) -> list[Any]:
-        """Return the filter of each shard, which may be a list of one for each query."""
-        several = split_filter(filter)
-        if several is None:
-            return self._split_one(filter)
-        check_filters(several, queries)
-        parts = {id(one): self._split_one(one) for one in several}  # most queries share theirs
-        return [[parts[id(one)][shard] for one in several] for shard in range(self.shards)]
-
-    def _split_one(self, filter: Any) -> list[Any]:
-        """Return the filter of each shard: its slice of a mask, or else the whole filter."""
-        if self._names is not None:
-            filter = self._names.allowed(filter)  # shards know their items by row
-        if isinstance(filter, Deny):
-            return [Deny(part) for part in self._split_one(filter.ids)]
-        if filter is None or callable(filter) or isinstance(filter, range):
-            return [filter] * self.shards
-        if isinstance(filter, Allowed):
-            check_items(filter, len(self))
-            mask = filter.mask
-        else:
-            mask = as_array(list(filter) if isinstance(filter, Set) else filter, "filter")
-        if mask.dtype != bool:
-            return [mask] * self.shards
-        check_mask(mask, len(self))
-        return [mask[start:stop] for start, stop in pairwise(self._bounds)]
 
     # --- inspecting ----------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        self._fitted()
-        return int(self._bounds[-1])
+    def _describe(self) -> str:
+        if self._engine is None:
+            return f"{self.shards} shards, not fitted"
+        repetitions, buckets = self.recipe.repetitions, self.recipe.buckets
+        each = f"{repetitions} x {buckets} buckets each"
+        return f"{len(self)} items, {self.shards} shards, {each}"
 
-    def __contains__(self, id: object) -> bool:
-        group = self._fitted()
-        if self._names is not None:
-            return id in self._names
-        return isinstance(id, int | np.integer) and any(group.ask("contains", int(id)).values)
-
-    def __repr__(self) -> str:
-        settings = f"metric={self.metric!r}, recipe={self.recipe.name!r}"
-        if self._group is None:
-            return f"ShardedIndex({settings}, {self.shards} shards, not fitted)"
-        return (
-            f"ShardedIndex({settings}, {len(self)} items, {self.shards} shards, "
-            f"{self.recipe.repetitions} x {self.recipe.buckets} buckets each)"
-        )
-
-    def _repr_html_(self) -> str:
-        if self._group is None:
-            return f"<code>{escape(repr(self))}</code>"
+    def _list_facts(self) -> dict[str, object]:
         where = "in this process" if self.ray is None else f"on Ray, replicas: {self.replicas}"
-        shards = f"{self.shards} {where}"
-        return show_index("ShardedIndex", self.stats(), self.tuned, self.loads()[0], shards=shards)
-
-    @property
-    def ids(self) -> NDArray[Any]:
-        """The ids of all items (N,), in the order of the rows given to `fit`."""
-        group = self._fitted()
-        if self._names is not None:
-            return self._names.all()
-        return np.concatenate(group.ask("ids").values)
-
-    @property
-    def ntotal(self) -> int:
-        """The number of items, like `len(index)`. FAISS calls it so."""
-        return len(self)
-
-    @property
-    def dim(self) -> int:
-        """The number of dimensions."""
-        self._fitted()
-        return self._dim
-
-    @property
-    def dtype(self) -> np.dtype[np.float32]:
-        """The type of the stored vectors: float32."""
-        self._fitted()
-        return np.dtype(np.float32)
-
-    def vector(self, ids: Any) -> NDArray[np.float32]:
-        """Return the vector of an id (d,), or those of several ids (n, d).
-
-        For cosine, they are of unit length: lengths are not kept.
-        """
-        group = self._fitted()
-        wanted, single = as_id_list(ids)
-        rows = wanted
-        if self._names is not None:
-            rows = self._names.find(wanted)
-            check_known(wanted, rows >= 0)
-        found = group.ask("find_vectors", rows).values
-        check_known(wanted, np.any([known for known, _ in found], axis=0))
-        vectors = np.empty((len(wanted), self._dim), dtype=np.float32)
-        for known, part in found:
-            vectors[known] = part
-        return vectors[0] if single else vectors
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """Loss, recall and loads after each re-partition, shard by shard."""
-        return [] if self._group is None else self._group.history
-
-    def loads(self) -> list[NDArray[np.int64]]:
-        """Return how many items each bucket holds: an array of shape (P B,) for each repetition."""
-        each = [facts["loads"] for facts in self._fitted().facts]
-        return [np.concatenate(parts) for parts in zip(*each, strict=True)]
+        return {"shards": f"{self.shards} {where}"}
 
     def stats(self) -> dict[str, Any]:
         """Return sizes, settings and memory in bytes of all shards together, as plain values."""
-        counts = ("items", "buckets", "entries", "router_multiplications")
-        sizes = ("bytes", "bytes_vectors", "bytes_codes")
-        return self._fitted().sum_stats((*counts, *sizes)) | {
-            "kind": SHARDS,
-            "shards": self.shards,
-            "loads": [load_summary(loads) for loads in self.loads()],
-            "defaults": self.defaults.to_json(),
-        }
-
-    def _fitted(self) -> PartGroup:
-        if self._group is None:
-            raise NotFitted("This ShardedIndex is not fitted yet. Call fit(X) or load(path).")
-        return self._group
+        return super().stats() | {"kind": SHARDS, "shards": self.shards}
 
     # --- files ---------------------------------------------------------------------------------
 
@@ -466,7 +240,7 @@ class ShardedIndex(Configured):
         Each shard writes its own folder within it, so all machines must see `path`. `held` is as
         for `VectorIndex.save`.
         """
-        group = self._fitted()
+        engine = self._fitted()
         meta = {
             "metric": self.metric,
             "recipe": dataclasses.asdict(self.recipe),
@@ -475,13 +249,13 @@ class ShardedIndex(Configured):
         }
         kept = check_bool("held", held, owner="save")
         arrays: dict[str, NDArray[Any]] = {
-            "tuning_queries": self._tuning if kept else self._tuning[:0]
+            "tuning_queries": engine.held if kept else engine.held[:0]
         }
-        if self._names is not None:
-            strings = self._names.strings
+        if engine.names is not None:
+            strings = engine.names.strings
             arrays |= {"id_bytes": strings.bytes, "id_offsets": strings.offsets}
         contents = ShardedContents(SHARDS, self.shards, meta, arrays)
-        group.save(path, contents, **({} if kept else {"held": False}))
+        engine.group.save(path, contents, *([] if kept else [False]))
 
     @classmethod
     def load(
@@ -516,26 +290,28 @@ class ShardedIndex(Configured):
             _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
             check_finite("tuning_queries", tuning)
             index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
-        index.defaults, index.tuned, index._tuning = defaults, tuned, tuning
-        index._open(paths, mmap=mmap, verify=verify, sums=sums)
-        facts = index._fitted().facts
+        group = open_parts(
+            paths, open_part, ray=ray, replicas=replicas, mmap=mmap, verify=verify, sums=sums
+        )
+        facts = group.facts
         check_shards(facts, "metric", [metric] * len(facts))
         check_shards(facts, "dim", [dim] * len(facts))
         check_shards(facts, "repetitions", [facts[0]["stats"]["repetitions"]] * len(facts))
+        engine = VectorParts(group, tuning)
         with reading():
             if "id_bytes" in arrays:
-                index._names = index._read_names(arrays["id_bytes"], arrays["id_offsets"])
-        return index
-
-    def _read_names(self, bytes: NDArray[Any], offsets: NDArray[Any]) -> TextIds:
-        """Return the ids that are strings. Shards know their items by row."""
-        starts = [(int(start),) for start in self._bounds[:-1]]
-        if not all(self._fitted().call("are_numbered_from", starts).values):
-            raise array_error("ids", "be the row numbers, since there are strings", "other numbers")
-        return TextIds(Strings.read("id", bytes, offsets, len(self)))
+                engine.names = _read_names(engine, arrays["id_bytes"], arrays["id_offsets"])
+        return index._take_over(engine, defaults=defaults, tuned=tuned)
 
     def close(self) -> None:
         """End the Ray actors that serve the shards. Otherwise they end with this object."""
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        if self._engine is not None:
+            self._engine.group.close()
+            self._engine = None
+
+
+def _read_names(engine: VectorParts, bytes: NDArray[Any], offsets: NDArray[Any]) -> TextIds:
+    """Return the ids that are strings. Shards know their items by row."""
+    if not engine.are_numbered():
+        raise array_error("ids", "be the row numbers, since there are strings", "other numbers")
+    return TextIds(Strings.read("id", bytes, offsets, len(engine)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.folder import read_manifest
 from irli.base.parts.local import Part
 from irli.labels.explain import RowExplanation
 from irli.labels.index import LabelIndex
@@ -21,6 +22,11 @@ class LabelShard(Part):
 
     def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
         self._last = self.index = LabelIndex.load(path, mmap=mmap, verify=verify)
+
+    def save(self, path: str) -> str:
+        """Save the index of this part, and return the checksum of its manifest."""
+        self.index.save(path)
+        return str(read_manifest(path)["checksum"])
 
     def facts(self) -> dict[str, Any]:
         """Return the stats and history of this shard, and how many rows carry each label."""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from irli.errors import InvalidParameter
 from irli.vectors.parameters import SearchArguments
-from irli.vectors.results import RESULTS, RangeResult, SearchResult, join_ranges
+from irli.vectors.results import RangeResult, SearchResult, join_ranges
 
-Search = Callable[[NDArray[np.int64], int], SearchResult]
+Search = Callable[[NDArray[np.int64], int], tuple[NDArray[np.float32], NDArray[np.int64]]]
 
 _FIRST = 16  # items searched first
 _GROWTH = 4
@@ -26,22 +26,21 @@ def find_within(
     Parameters
     ----------
     search : function
-        Takes the rows of some queries and k, and returns a result of shape (rows, k).
+        Takes the rows of some queries and k, and returns distances and ids of shape (rows, k).
     queries : int
         The number of queries.
     items : int
         The largest k.
     """
-    kind = RESULTS[metric]
     parts: dict[int, SearchResult] = {}
     left, k = np.arange(queries), min(_FIRST, items)
     while len(left):
         more = []
         for rows in np.array_split(left, -(-len(left) * k // _CELLS)):
-            found = search(rows, k)
-            counts = _is_within(found.distances, radius, metric).sum(axis=1)
-            for row, count, *line in zip(rows.tolist(), counts, *found, strict=True):
-                parts[row] = kind(*(values[:count].copy() for values in line))
+            distances, ids = search(rows, k)
+            counts = _is_within(distances, radius, metric).sum(axis=1)
+            for row, count, *line in zip(rows.tolist(), counts, distances, ids, strict=True):
+                parts[row] = SearchResult(*(values[:count].copy() for values in line))
             more.append(rows[counts == k])
         left = np.concatenate(more) if k < items else left[:0]
         k = min(k * _GROWTH, items)

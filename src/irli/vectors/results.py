@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.distance import MEANING, to_similarities
-from irli.base.ids import Ids, is_item
+from irli.base.ids import TextIds, is_item
 
 MakeResult = Callable[[NDArray[np.float32], NDArray[np.int64]], "SearchResult"]
 
@@ -71,16 +71,19 @@ RESULTS: dict[str, type[SearchResult]] = {
 }
 
 
-def choose_result(metric: str, ids: Ids) -> MakeResult:
+def choose_result(metric: str, names: TextIds | None) -> MakeResult:
     """Return the function that makes a result from distances and what kernels return as ids."""
     kind = RESULTS[metric]
-    return kind if ids.strings is None else partial(_name_items, kind, ids)
+    return kind if names is None else partial(_name_items, kind, names)
 
 
 def _name_items(
-    kind: type[SearchResult], ids: Ids, distances: NDArray[np.float32], rows: NDArray[np.int64]
+    kind: type[SearchResult],
+    names: TextIds,
+    distances: NDArray[np.float32],
+    rows: NDArray[np.int64],
 ) -> SearchResult:
-    return kind(distances, ids.names(rows))
+    return kind(distances, names.names(rows))
 
 
 class _Triple(NamedTuple):

@@ -66,14 +66,14 @@ class PartGroup:
         each: list[dict[str, Any]] = [facts["stats"] for facts in self.facts]
         return each[0] | {name: sum(stats[name] for stats in each) for name in names}
 
-    def save(self, path: StrPath, contents: ShardedContents, **options: Any) -> None:
+    def save(self, path: StrPath, contents: ShardedContents, *options: Any) -> None:
         """Write the index folder `path`. Each part writes its own folder within it.
 
         `options` are those of `save` of the parts. With them, all parts are written.
         """
 
         def save_shards(folders: list[str]) -> list[str]:
-            return self.call("save", [(folder, options) for folder in folders]).values
+            return self.call("save", [(folder, *options) for folder in folders]).values
 
         known = [] if options else self._sums
         sums = write_shards(Path(path).resolve(), contents, save_shards, known)

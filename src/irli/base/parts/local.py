@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
-from irli.base.folder import read_manifest
 from irli.base.parts.answers import Answers, collect
+
+Open = Callable[[str, bool, bool], Any]  # opens a part: its folder, mmap, verify
 
 
 class Part:
-    """The methods of every part. A part is an index, opened from a folder of its own."""
-
-    index: Any
+    """The base class of every part. A group also calls its `facts`, and `save(folder)`."""
 
     def process(self) -> int:
         """Return the id of the process in which the part runs."""
         return os.getpid()
-
-    def save(self, path: str, options: dict[str, Any]) -> str:
-        """Save the index of this part, and return the checksum of its manifest."""
-        self.index.save(path, **options)
-        return str(read_manifest(path)["checksum"])
 
 
 class Serving(Protocol):
@@ -45,8 +39,8 @@ class Serving(Protocol):
 class LocalParts:
     """All parts in this process, called one after the other."""
 
-    def __init__(self, paths: Sequence[Path], kind: type, mmap: bool, verify: bool) -> None:
-        self.parts = [kind(str(path), mmap, verify) for path in paths]
+    def __init__(self, paths: Sequence[Path], open_part: Open, mmap: bool, verify: bool) -> None:
+        self.parts = [open_part(str(path), mmap, verify) for path in paths]
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -20,10 +20,10 @@ from irli.cluster.build.job import Job
 from irli.cluster.build.sources import Source
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.metric import prepare_vectors
-from irli.errors import InvalidParameter
 from irli.learning.repetition import Repetition
 from irli.vectors.build.assemble import assemble
 from irli.vectors.contents import pack_vectors
+from irli.vectors.front import check_relevance
 from irli.vectors.build.problem import HELD_MOST, HELD_SHARE, VectorProblem, make_problem
 
 
@@ -117,6 +117,7 @@ def make_vector_job(
     float32 array of shape (v, d)
         Sample queries that no shard learns from.
     """
+    check_relevance(relevance, queries, recipe)
     source = _make_source(X, folder, shards)
     owner = f"an index of {source.rows} items"
     check_int("shards", shards, at_least=1, at_most=source.rows, owner=owner)
@@ -180,11 +181,6 @@ def _store_queries(
     no shard has learned from them.
     """
     if queries is None:
-        if relevance is not None:
-            raise InvalidParameter(
-                "The 'relevance' parameter of fit must come with 'queries', one row for each of "
-                "them. Got no queries. Pass fit(X, queries=Q, relevance=Y)."
-            )
         return np.empty((0, source.dim), dtype=np.float32), {}
     given = as_vectors(queries, "queries", source.dim)
     order = np.random.default_rng(0x1D).permutation(len(given))

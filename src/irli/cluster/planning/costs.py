@@ -54,7 +54,7 @@ from irli.vectors.contents import pack_vectors
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.merge import merge
-from irli.vectors.parts.part import VectorShard
+from irli.vectors.parts.part import open_part
 from irli.vectors.results import SearchResult
 
 log = get_logger(__name__)
@@ -320,7 +320,7 @@ def _serve(index: VectorIndex) -> Iterator[LocalParts]:
     """Serve an index as a single shard, since calls to a shard cost time too."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
-        yield LocalParts([Path(folder)], VectorShard, mmap=True, verify=False)
+        yield LocalParts([Path(folder)], open_part, mmap=True, verify=False)
 
 
 def _time_search(shards: LocalParts, queries: Any, count: int, chosen: SearchParameters) -> float:

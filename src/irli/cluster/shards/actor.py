@@ -10,6 +10,7 @@ from typing import Any
 
 from irli.base.folder import read_manifest
 from irli.base.logs import get_logger
+from irli.base.parts.local import Open
 from irli.errors import FormatError, ShardUnavailable
 
 log = get_logger(__name__)
@@ -25,27 +26,29 @@ class ShardActor:
 
     Parameters
     ----------
-    kind : type
-        `VectorShard` or `LabelShard`.
+    open_part : function
+        Opens the folder of a shard.
     path : str
         The folder of the shard.
     checksum : str
         That of the folder's manifest. If the actor restarts, the folder may hold another index.
     """
 
-    def __init__(self, kind: type, path: str, checksum: str, mmap: bool, verify: bool) -> None:
+    def __init__(self, open_part: Open, path: str, checksum: str, mmap: bool, verify: bool) -> None:
         self._shard: Any = None
         self._error: Exception = ShardUnavailable(f"{path} is being opened")
         self._tried = threading.Event()
-        arguments = (kind, path, checksum, mmap, verify)
+        arguments = (open_part, path, checksum, mmap, verify)
         threading.Thread(target=self._keep_opening, args=arguments, daemon=True).start()
 
-    def _keep_opening(self, kind: type, path: str, checksum: str, mmap: bool, verify: bool) -> None:
+    def _keep_opening(
+        self, open_part: Open, path: str, checksum: str, mmap: bool, verify: bool
+    ) -> None:
         pause = _SHORTEST
         while self._shard is None:
             try:
                 _check_manifest(path, checksum)
-                self._shard = kind(path, mmap, verify)
+                self._shard = open_part(path, mmap, verify)
             except Exception as error:  # a file system that is away has many ways to fail
                 self._error = error
                 log.warning(

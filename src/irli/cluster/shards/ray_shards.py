@@ -23,6 +23,7 @@ import numpy as np
 from irli.base.folder import read_manifest
 from irli.base.logs import get_logger
 from irli.base.parts.answers import Answers, collect
+from irli.base.parts.local import Open
 from irli.cluster.shards.actor import ShardActor
 from irli.cluster.shards.ray_client import connect, unwrap_errors
 from irli.errors import ClusterError, IrliError, ShardUnavailable
@@ -132,7 +133,7 @@ class RayShards:
         self,
         address: str,
         paths: Sequence[Path],
-        kind: type,
+        open_part: Open,
         mmap: bool,
         verify: bool,
         replicas: int,
@@ -149,7 +150,7 @@ class RayShards:
 
         def make_start(path: Path) -> Callable[[], Any]:
             checksum = read_manifest(path)["checksum"]
-            return lambda: actor.remote(kind, str(path), checksum, mmap, verify)
+            return lambda: actor.remote(open_part, str(path), checksum, mmap, verify)
 
         starts = [make_start(path) for path in paths]
         self.replicas = [[Replica(self.ray, start) for _ in range(replicas)] for start in starts]

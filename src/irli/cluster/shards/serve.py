@@ -9,13 +9,13 @@ from pathlib import Path
 
 from irli.base.checks import check_bool, check_float
 from irli.base.parts.group import PartGroup
-from irli.base.parts.local import LocalParts, Serving
+from irli.base.parts.local import LocalParts, Open, Serving
 from irli.cluster.shards.ray_shards import RayShards
 
 
 def open_parts(
     paths: list[Path],
-    kind: type,
+    open_part: Open,
     *,
     ray: str | None,
     replicas: int,
@@ -26,13 +26,13 @@ def open_parts(
 ) -> PartGroup:
     """Open the parts in these folders, in this process or, given an address, on Ray.
 
-    `kind` is `VectorShard` or `LabelShard`. `sums` and `kept` are as for `PartGroup`.
+    `sums` and `kept` are as for `PartGroup`.
     """
     serving: Serving
     if ray is None:
-        serving = LocalParts(paths, kind, mmap, verify)
+        serving = LocalParts(paths, open_part, mmap, verify)
     else:
-        serving = RayShards(ray, paths, kind, mmap, verify, replicas)
+        serving = RayShards(ray, paths, open_part, mmap, verify, replicas)
     return PartGroup(serving, sums=sums, kept=kept)
 
 

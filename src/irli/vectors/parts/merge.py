@@ -1,4 +1,4 @@
-"""Merge the search results and the explanations of shards, as if there were one index."""
+"""Merge the search results and the explanations of parts, as if there were one index."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.vectors.results import RangeResult, SearchResult
+from irli.vectors.front import Answer
+from irli.vectors.results import RangeResult
 from irli.vectors.searcher import Explanation
 
 
-def order_answers(parts: Sequence[SearchResult], k: int, metric: str) -> NDArray[np.int64]:
+def order_answers(parts: Sequence[Answer], k: int, metric: str) -> NDArray[np.int64]:
     """Return the columns of the k best results in all parts side by side. Ties go to earlier items.
 
     Examples
     --------
-    >>> one = SearchResult(np.array([[1.0, 4.0]]), np.array([[7, 5]]))
-    >>> two = SearchResult(np.array([[1.0, np.inf]]), np.array([[9, -1]]))
+    >>> one = np.array([[1.0, 4.0]]), np.array([[7, 5]])
+    >>> two = np.array([[1.0, np.inf]]), np.array([[9, -1]])
     >>> order_answers([one, two], 3, "l2")
     array([[0, 2, 1]])
     """
     distances, ids = _concatenate(parts)
     key = -distances if metric == "ip" else distances
-    # Shards, and the results within each, are in the order of the items. A stable sort keeps it.
+    # Parts, and the results within each, are in the order of the items. A stable sort keeps it.
     return np.lexsort((key, ids < 0), axis=1)[:, :k]
 
 
-def merge(parts: Sequence[SearchResult], k: int, metric: str) -> SearchResult:
+def merge(parts: Sequence[Answer], k: int, metric: str) -> Answer:
     """Return the k best results of all parts, nearest first, padding last."""
     if len(parts) == 1:
         return parts[0]
     distances, ids = _concatenate(parts)
     column = order_answers(parts, k, metric)
-    return SearchResult(
-        np.take_along_axis(distances, column, axis=1), np.take_along_axis(ids, column, axis=1)
-    )
+    return np.take_along_axis(distances, column, axis=1), np.take_along_axis(ids, column, axis=1)
 
 
 def merge_ranges(parts: Sequence[RangeResult], metric: str) -> RangeResult:
@@ -57,18 +56,17 @@ def merge_ranges(parts: Sequence[RangeResult], metric: str) -> RangeResult:
 
 
 def merge_explanations(
-    parts: Sequence[tuple[SearchResult, Explanation]], k: int, metric: str
+    found: Sequence[Answer], explanations: Sequence[Explanation], k: int, metric: str
 ) -> Explanation:
-    """Return one explanation: the summed work of all shards, and the seconds of the slowest."""
-    found, explanations = zip(*parts, strict=True)
+    """Return one explanation: the summed work of all parts, and the seconds of the slowest."""
     column = order_answers(found, k, metric)
     votes = np.concatenate([part.votes for part in explanations], axis=1)
     return Explanation(
-        ids=merge(found, k, metric).ids,
+        ids=merge(found, k, metric)[1],
         votes=np.take_along_axis(votes, column, axis=1),
-        probed=sum(part.probed for part in explanations),
-        scanned=sum(part.scanned for part in explanations),
-        candidates=sum(part.candidates for part in explanations),
+        probed=np.sum([part.probed for part in explanations], axis=0),
+        scanned=np.sum([part.scanned for part in explanations], axis=0),
+        candidates=np.sum([part.candidates for part in explanations], axis=0),
         exact=np.all([part.exact for part in explanations], axis=0),
         widened=np.max([part.widened for part in explanations], axis=0),
         strange=np.any([part.strange for part in explanations], axis=0),
@@ -80,10 +78,6 @@ def merge_explanations(
     )
 
 
-def _concatenate(
-    parts: Sequence[SearchResult],
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    return (
-        np.concatenate([part.distances for part in parts], axis=1),
-        np.concatenate([part.ids for part in parts], axis=1),
-    )
+def _concatenate(parts: Sequence[Answer]) -> Answer:
+    distances, ids = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+    return distances, ids

@@ -1,114 +1,330 @@
-"""VectorShard: one part of a vector index, and the methods that are called on it."""
+"""VectorPart: the items that one searcher holds, with their ids. Most indexes are one part."""
 
 from __future__ import annotations
 
-import copy
-import warnings
+import dataclasses
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.folder import read_folder
+from irli._native import SearchPlan
+from irli.base.checks import LONGEST
+from irli.base.distance import worst_distance
+from irli.base.folder import VECTORS, read_folder, read_manifest, write_folder
+from irli.base.ids import Allowed, Ids, TextIds
 from irli.base.parts.local import Part
-from irli.errors import IrliWarning
-from irli.vectors.build.held_out import hold_out
-from irli.vectors.index import VectorIndex
-from irli.vectors.parameters import SearchParameters
-from irli.vectors.results import RangeResult, SearchResult
-from irli.vectors.searcher import Explanation
+from irli.base.threads import thread_count
+from irli.base.types import StrPath
+from irli.engine.metric import ANSWER_FORM, prepare_vectors
+from irli.errors import InvalidParameter
+from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
+from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
+from irli.vectors.cost import count_exact_work, count_work
+from irli.vectors.front import Answer, Filters
+from irli.vectors.parameters import FilterPlan, SearchParameters
+from irli.vectors.range_search import find_within
+from irli.vectors.results import RangeResult
+from irli.vectors.searcher import Explanation, Searcher, join_explanations
 from irli.vectors.tune_result import TuneResult
 
+_EAGER = 2.0  # a search that has to widen much is not much cheaper than comparing all
 
-class VectorShard(Part):
-    """A shard with some of the items of a vector index."""
 
-    index: VectorIndex
+class _LastPlan(NamedTuple):
+    """The plan of the last search, and the arguments that it was made from."""
 
-    def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
-        folder = read_folder(path, mmap=mmap, verify=verify)
-        self.index = VectorIndex.from_folder(folder)
-        self._tuning = folder.arrays["tuning_queries"], folder.arrays["tuning_rows"]
-        self._last = self.index
+    given: tuple[SearchParameters, int, int, int]
+    plan: SearchPlan
 
-    def facts(self) -> dict[str, Any]:
-        """Return the stats, loads and history of this shard."""
-        index = self.index
-        return {"stats": index.stats(), "loads": index.loads(), "history": index.history}
+
+class VectorPart(Part):
+    """Items in memory, with their ids. Any number of threads can search them.
+
+    It is the engine of a `VectorIndex`, and a shard of a `ShardedIndex`.
+
+    Parameters
+    ----------
+    contents : VectorContents
+        Its arrays are aligned, which may copy them.
+    """
+
+    def __init__(self, contents: VectorContents) -> None:
+        self.searcher = Searcher(contents.layout)
+        self.contents = dataclasses.replace(contents, layout=self.searcher.layout)
+        self.metric = contents.metric
+        self.ids = Ids(contents.ids) if contents.strings is None else TextIds(contents.strings)
+        self.names = self.ids if isinstance(self.ids, TextIds) else None
+        self._form = ANSWER_FORM[contents.metric]
+        self._last: _LastPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_last": None}  # a copy in another process makes its own plans
+
+    def __len__(self) -> int:
+        return len(self.ids.values)
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors of all items (N, d), of unit length for cosine."""
+        return self.searcher.layout.vectors
+
+    @property
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def tuning(self) -> HeldOut:
+        """Queries that training never saw."""
+        return self.contents.tuning
+
+    # --- searching -----------------------------------------------------------------------------
+
+    def search_one(
+        self,
+        query: NDArray[Any],
+        k: int,
+        parameters: SearchParameters,
+        allowed: Allowed | None = None,
+        threads: int | None = None,
+    ) -> Answer | None:
+        """Search one query (d,) with little ado, or return None if it takes more.
+
+        It takes more if it must be converted, is too long, or has few answers.
+        """
+        if self.searcher.is_slow_to_route and thread_count(threads) > 1:
+            return None  # threads share the routers
+        plan = self.make_plan(k, parameters, allowed)
+        if plan.k != k:
+            return None
+        found = self.searcher.search_one(query, plan, allowed, self.ids.values, self._form)
+        if found is None or not math.isfinite(found[0][0]) or found[1][-1] < 0:
+            return None
+        if self.metric == "ip" and np.linalg.norm(query.astype(np.float64)) > LONGEST:
+            return None  # its products are numbers all the same
+        return found
 
     def search(
-        self, queries: Any, k: int, parameters: SearchParameters, filter: Any, threads: int | None
-    ) -> SearchResult:
-        """Return the k nearest items of this shard."""
-        index = self._with_defaults(parameters)
-        if parameters.min_votes > 1:
-            with warnings.catch_warnings():  # what is few is known when all shards have answered
-                warnings.simplefilter("ignore", IrliWarning)
-                return index.search(queries, k, filter=filter, threads=threads)
-        if len(queries) != 1:
-            return index.search(queries, k, filter=filter, threads=threads)
-        # The index has a faster path for a single query.
-        found = index.search(queries[0], k, filter=filter, threads=threads)
-        return type(found)(found.distances[None], found.ids[None])
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        parameters: SearchParameters,
+        filters: Filters = None,
+        threads: int | None = None,
+    ) -> Answer:
+        """Return distances and ids of the nearest items (n, k)."""
+        if isinstance(filters, list):
+            return self._search_each(queries, k, parameters, filters, threads)
+        if len(queries) == 1:
+            found = self.search_one(queries[0], k, parameters, filters, threads)
+            if found is not None:
+                return found[0][None], found[1][None]
+        plan = self.make_plan(k, parameters, filters, len(queries))
+        threads = thread_count(threads)
+        values, form = self.ids.values, self._form
+        distances, ids = self.searcher.search(queries, plan, filters, values, form, threads)
+        return _add_columns(distances, k, worst_distance(self.metric)), _add_columns(ids, k, -1)
+
+    def _search_each(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        parameters: SearchParameters,
+        filters: list[Allowed | None],
+        threads: int | None,
+    ) -> Answer:
+        """Search with one filter for each query. Queries with the same filter run together."""
+        if not filters:
+            return self.search(queries, k, parameters, None, threads)
+        together: dict[int, list[int]] = {}
+        for row, allowed in enumerate(filters):
+            together.setdefault(id(allowed), []).append(row)
+        groups = list(together.values())
+        parts = [
+            self.search(queries[rows], k, parameters, filters[rows[0]], threads) for rows in groups
+        ]
+        place = np.argsort(np.concatenate(groups))
+        distances, ids = (np.concatenate(arrays)[place] for arrays in zip(*parts, strict=True))
+        return distances, ids
 
     def search_range(
         self,
-        queries: Any,
+        queries: NDArray[np.float32],
         radius: float,
         parameters: SearchParameters,
-        filter: Any,
-        threads: int | None,
+        filters: Filters = None,
+        threads: int | None = None,
     ) -> RangeResult:
-        """Return all items of this shard within a radius."""
-        index = self._with_defaults(parameters)
-        return index.search_range(queries, radius, filter=filter, threads=threads)
+        """Return all items within a radius of each query."""
+        all_items = count_exact_work(self.searcher.layout, len(self))
+        exact = dataclasses.replace(parameters, exact=True)
+
+        def search(rows: NDArray[np.int64], k: int) -> Answer:
+            dear = parameters.points and parameters.work_at(k) > all_items
+            some = [filters[row] for row in rows] if isinstance(filters, list) else filters
+            return self.search(queries[rows], k, exact if dear else parameters, some, threads)
+
+        return find_within(search, len(queries), radius, metric=self.metric, items=len(self))
 
     def explain(
-        self, queries: Any, k: int, parameters: SearchParameters, filter: Any
-    ) -> tuple[SearchResult, Explanation]:
-        """Return the results of a search in this shard, and its work."""
-        index = self._with_defaults(parameters)
-        found = index.search(queries, k, filter=filter, threads=1)
-        return found, index.explain(queries, k, filter=filter)
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        parameters: SearchParameters,
+        filters: Filters = None,
+    ) -> Explanation:
+        """Return the work of a search. Queries run one by one, on one thread."""
+        if isinstance(filters, list):
+            none = self.explain(queries[:0], k, parameters)
+            each = enumerate(filters)
+            parts = [self.explain(queries[i : i + 1], k, parameters, one) for i, one in each]
+            return join_explanations([none, *parts])
+        plan = self.make_plan(k, parameters, filters, len(queries))
+        told = self.searcher.explain(prepare_vectors(queries, self.metric), plan, filters)
+        ids = np.where(told.ids < 0, -1, self.ids.values[told.ids])
+        return told._replace(ids=_add_columns(ids, k, -1), votes=_add_columns(told.votes, k, 0))
 
-    def contains(self, id: int) -> bool:
-        """Whether an item is in this shard."""
-        return id in self.index
+    def make_plan(
+        self, k: int, parameters: SearchParameters, allowed: Allowed | None = None, queries: int = 1
+    ) -> SearchPlan:
+        """Return the plan of a search, or the last plan if the arguments are the same."""
+        count = -1 if allowed is None else allowed.count
+        given, last = (parameters, k, count, queries), self._last
+        if last is not None and last.given == given:
+            return last.plan
+        if parameters.score == "codes" and self.searcher.layout.codes.blocks.size == 0:
+            raise InvalidParameter(
+                "The 'score' parameter of search must not be 'codes' for an index without codes. "
+                "Got 'codes' instead. Use another score, or learn with pieces=64 in the recipe."
+            )
+        most = min(k, len(self))
+        if allowed is None:
+            plan = parameters.to_plan(most)
+        else:
+            plan = self._plan_filtered(parameters, most, count, queries)
+        self._last = _LastPlan(given, plan)
+        return plan
 
-    def ids(self) -> NDArray[np.int64]:
-        """Return the ids of all items of this shard."""
-        return np.array(self.index.ids)
+    def _plan_filtered(
+        self, parameters: SearchParameters, k: int, allowed: int, queries: int
+    ) -> SearchPlan:
+        """Return a plan that compares the few allowed items, or widens by the share of the many.
 
-    def are_numbered_from(self, start: int) -> bool:
-        """Whether the ids are consecutive numbers from `start` on."""
-        ids = self.index.ids
-        return np.array_equal(ids, np.arange(start, start + len(ids)))
+        Many queries are compared with the allowed items together, so it pays for more of them.
+        """
+        layout = self.searcher.layout
+        exact = count_exact_work(layout, allowed)
+        level = math.log2(len(layout.vectors) / max(1, allowed))
+        if parameters.points:
+            routed = parameters.work_at(k * 2**level)
+        else:  # given by the user
+            routed = count_work(layout, 0, 0, 0, codes=False)
+        if count_exact_work(layout, allowed, queries) <= routed or allowed <= k:
+            return parameters.to_plan(k, FilterPlan(all=True))
+        dear = parameters.find_level(k, above=level, work=exact / _EAGER)
+        return parameters.to_plan(k, FilterPlan(level, dear))
 
-    def find_vectors(self, ids: Any) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return which of the ids are in this shard, and the vectors of those."""
-        rows = self.index._ids.find(ids)
-        return rows >= 0, np.array(self.index.vectors[rows[rows >= 0]])
+    # --- tuning --------------------------------------------------------------------------------
+
+    def tune(self, recall: float, k: int, queries: NDArray[np.float32] | None = None) -> TuneResult:
+        """Find the search of least work that reaches `recall` at k."""
+        return self._tune(self.tuning, recall, k, queries)
+
+    def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
+        """Return the search of least work for each recall, on the items of this part."""
+        held = hold_out(self.tuning.queries, self.tuning.rows)  # parts are merged by distance
+        return [self._tune(held, recall, k, queries) for recall in recalls]
+
+    def _tune(
+        self, held: HeldOut, recall: float, k: int, queries: NDArray[np.float32] | None
+    ) -> TuneResult:
+        from irli.vectors.tuning.tune import tune
+
+        recipe = self.contents.recipe
+        if queries is not None:
+            held = hold_out(prepare_vectors(queries, self.metric))
+        if recipe.name != "exact":
+            require_queries(held.queries)
+        return tune(self.searcher, held, self.metric, recall, k, recipe.search == "votes")
 
     def held_out(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return about `count` held-out items as queries, and their ids."""
-        queries, rows = self._tuning
+        queries, rows, _ = self.tuning
         items = np.flatnonzero(rows >= 0)
         items = items[:: max(1, len(items) // count)]
-        return np.array(queries[items]), np.array(self.index.ids[rows[items]])
+        return np.array(queries[items]), self.ids.values[rows[items]]
 
-    def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
-        """Return the search of least work for each recall, on the items of this shard."""
-        index = copy.copy(self.index)  # `tune` sets the defaults of the copy only
-        held = index._tuning  # results of shards are merged by distance
-        index._tuning = hold_out(held.queries, held.rows)
-        return [index.tune(recall, k, queries) for recall in recalls]
+    # --- inspecting ----------------------------------------------------------------------------
 
-    def _with_defaults(self, parameters: SearchParameters) -> VectorIndex:
-        """Return the index with these defaults. The last one is kept, as most calls repeat them."""
-        index = self._last
-        if index.defaults != parameters:
-            index = copy.copy(self.index)
-            index.defaults = parameters
-            self._last = index
-        return index
+    def list_ids(self) -> NDArray[np.int64]:
+        """Return the ids of all items as kernels know them: numbers, or rows of strings."""
+        return np.array(self.ids.values)
+
+    def are_numbered_from(self, start: int) -> bool:
+        """Whether the ids are consecutive numbers from `start` on."""
+        return np.array_equal(self.ids.values, np.arange(start, start + len(self)))
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors of some rows."""
+        return np.array(self.vectors[rows])
+
+    def loads(self) -> list[NDArray[np.int64]]:
+        """Return how many items each bucket holds: an array of shape (B,) for each repetition."""
+        return list(np.diff(self.searcher.layout.offsets, axis=1))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Loss, recall and loads after each re-partition of each repetition."""
+        return self.contents.history
+
+    def stats(self) -> dict[str, Any]:
+        """Return sizes, settings and memory in bytes as plain values."""
+        layout = self.searcher.layout
+        inner = (*layout.codes, *layout.projection, *layout.int8, *layout.centroids)
+        parts = (*layout, *inner)
+        repetitions, buckets = layout.bias.shape
+        return {
+            "kind": VECTORS,
+            "metric": self.metric,
+            "items": len(self),
+            "dim": self.dim,
+            "repetitions": repetitions,
+            "buckets": buckets,
+            "entries": len(layout.items),
+            "router_multiplications": layout.router_multiplications,
+            "recipe": dataclasses.asdict(self.contents.recipe),
+            "bytes": self.ids.nbytes + sum(p.nbytes for p in parts if isinstance(p, np.ndarray)),
+            "bytes_vectors": layout.vectors.nbytes,
+            "bytes_codes": layout.codes.blocks.nbytes,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return stats, loads and history."""
+        return {"stats": self.stats(), "loads": self.loads(), "history": self.history}
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def save(self, path: StrPath, held: bool = True, **changes: Any) -> str:
+        """Write the folder of this part, and return the checksum of its manifest.
+
+        Without `held`, the folder gets no queries to tune with.
+        """
+        contents = dataclasses.replace(self.contents, **changes)
+        if not held:
+            contents = dataclasses.replace(contents, tuning=hold_out(self.tuning.queries[:0]))
+        write_folder(path, pack_vectors(contents))
+        return str(read_manifest(path)["checksum"])
+
+
+def open_part(path: str, mmap: bool = True, verify: bool = True) -> VectorPart:
+    """Open the folder of a part."""
+    return VectorPart(unpack_vectors(read_folder(path, mmap=mmap, verify=verify)))
+
+
+def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:
+    """Pad rows to `width` columns, for a k above the number of items."""
+    more = width - array.shape[1]
+    return array if more == 0 else np.pad(array, ((0, 0), (0, more)), constant_values=value)
