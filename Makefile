@@ -13,13 +13,16 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 BUILD_TOOLS := scikit-build-core nanobind cmake ninja
-INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation -C build-dir=build/native
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+BUILD := $(INSTALL) --no-build-isolation -C build-dir=build/native
 
-setup: .venv/.installed  ## make .venv and install irli with all that developing needs
+setup: .venv/.dev  ## make .venv and install irli with all that developing needs
 
-# The stamp lets every other target stand alone and yet install only when something changed.
+# Each stamp is the set of extras that it stands for. They let every other target stand alone and
+# yet install only when something changed.
 # The module is built in build/native and kept there, so that an edit compiles only what it changes.
-.venv/.installed: pyproject.toml constraints.txt $(wildcard native/* native/*/*)
+# Modules of packages are compiled when they are first imported: most never are.
+.venv/.demo .venv/.dev: pyproject.toml constraints.txt $(wildcard native/* native/*/*)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "irli needs Python 3.11 or newer, and '$(PYTHON)' was not found." >&2; \
 	  echo "Install it, or name it: make setup PYTHON=/path/to/python" >&2; exit 1; }
@@ -27,13 +30,13 @@ setup: .venv/.installed  ## make .venv and install irli with all that developing
 	  echo "irli needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing irli into .venv (the first time takes a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet $(BUILD_TOOLS) --constraint constraints.txt
-	@$(INSTALL) --no-deps --editable .
-	@$(INSTALL) --editable '.[dev]' --constraint constraints.txt
-	@touch $@
+	@echo "Installing irli into .venv (the first time takes a minute or two) ..."
+	@$(INSTALL) $(BUILD_TOOLS) --constraint constraints.txt
+	@$(BUILD) --no-deps --editable .
+	@$(BUILD) --editable '.[$(patsubst .%,%,$(notdir $@))]' --constraint constraints.txt
+	@touch .venv/.demo $@
 
-demo: setup  ## search real word vectors, and compare with FAISS on queries unlike the data
+demo: .venv/.demo  ## search real word vectors, and compare with FAISS on queries unlike the data
 	$(BIN)/python examples/demo.py
 
 test: setup test-native  ## run the tests of the kernels, all others, and the examples in the docstrings

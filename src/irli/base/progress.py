@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# False: silent. True: a bar on stderr. A function: called with (done, total, what).
+# False: silent. True: a bar on stderr, or a line at the end where that is no terminal.
+# A function: called with (done, total, what).
 Progress = bool | Callable[[int, int, str], None]
 
 
@@ -23,18 +26,10 @@ def track(things: Iterable[T], progress: Progress, what: str) -> Iterator[T]:
     step 2 of 2
     [1, 2]
     """
-    if progress is False:
-        yield from things
-        return
-    if progress is True:
-        from tqdm.auto import tqdm
-
-        yield from tqdm(things, desc=what, leave=False)
-        return
-    total = len(things) if isinstance(things, Sized) else 0
-    for done, thing in enumerate(things, start=1):
-        yield thing
-        progress(done, total, what)
+    with ticking(len(things) if isinstance(things, Sized) else 0, progress, what) as tick:
+        for thing in things:
+            yield thing
+            tick()
 
 
 @contextmanager
@@ -47,26 +42,33 @@ def ticking(total: int, progress: Progress, what: str) -> Iterator[Callable[[], 
     ...     tick()
     step 1 of 2
     """
-    if progress is False:
-        yield lambda: None
-        return
-    lock, done = Lock(), 0
-    if progress is True:
-        from tqdm.auto import tqdm
+    lock, done, started = Lock(), 0, time.monotonic()
+    bar = _open_bar(total, what) if progress is True and _is_watched() else None
 
-        with tqdm(total=total, desc=what, leave=False) as bar:
-
-            def update() -> None:
-                with lock:
-                    bar.update()
-
-            yield update
-        return
-
-    def report() -> None:
+    def tick() -> None:
         nonlocal done
         with lock:
             done += 1
-            progress(done, total, what)
+            if bar is not None:
+                bar.update()
+            elif callable(progress):
+                progress(done, total, what)
 
-    yield report
+    try:
+        yield tick
+    finally:
+        if bar is not None:
+            bar.close()
+        elif progress is True:
+            of = f" of {total}" if total else ""
+            sys.stderr.write(f"{what}: {done}{of} in {time.monotonic() - started:.1f} s\n")
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def _open_bar(total: int, what: str) -> Any:
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total or None, desc=what)
