@@ -14,7 +14,7 @@ help:  ## list the targets
 
 BUILD_TOOLS := scikit-build-core nanobind cmake ninja
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
-BUILD := $(INSTALL) --no-build-isolation -C build-dir=build/native
+BUILD := $(INSTALL) --no-build-isolation --config-settings=build-dir=build/native
 
 setup: .venv/.dev  ## make .venv and install irli with all that developing needs
 
