@@ -1,4 +1,4 @@
-"""What irli does, in about two minutes: word neighbours, then queries unlike the data.
+"""What irli does, in a minute: word neighbours, then queries unlike the data.
 
 With --smoke it takes a few rows and one epoch: a few seconds, to see that everything runs.
 """
@@ -134,8 +134,8 @@ def at(points: np.ndarray, target: float, column: int) -> float:
 def print_table(methods: dict[str, np.ndarray]) -> None:
     print(f"\n   {'at recall':24s} {'0.90':>8s} {'0.95':>8s}")
     for name, points in methods.items():
-        work = [f"{at(points, r, 2):8.0f}" for r in (0.9, 0.95)]
-        speed = [f"{at(points, r, 1):8.0f}" for r in (0.9, 0.95)]
+        work = [f"{at(points, r, 2):8,.0f}" for r in (0.9, 0.95)]
+        speed = [f"{at(points, r, 1):8,.0f}" for r in (0.9, 0.95)]
         print(f"   {name}\n   {'  work (dot products)':24s} {' '.join(work)}")
         print(f"   {'  queries/s, 1 thread':24s} {' '.join(speed)}")
 
@@ -145,27 +145,30 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def draw(ours: np.ndarray, theirs: np.ndarray, loads: list[np.ndarray]) -> None:
+    plt.rcParams |= {"axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {"legend.frameon": False, "axes.titlelocation": "left"}
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
     for points, label, colour in ((ours, "irli", "C3"), (theirs, "FAISS IVFFlat", "C0")):
         left.plot(points[:, 2], points[:, 0], "o-", color=colour, label=label)
     left.set(
         xscale="log",
-        ylim=(0.5, 1.0),
+        ylim=(0.6, 1.005),
         xlabel="work: dot products per query",
         ylabel=f"recall {K}@{K}",
-        title="Queries unlike the data",
+        title="Queries unlike the data: less work for the same recall",
     )
     left.set_xticks([500, 1000, 2000, 5000], labels=["500", "1,000", "2,000", "5,000"])
     left.minorticks_off()
     left.grid(alpha=0.3)
-    left.legend()
+    left.legend(loc="lower right")
     for load, label, colour in zip(loads, ("irli", "k-means"), ("C3", "C0"), strict=True):
         share = np.sort(load)[::-1] / load.mean()
-        right.plot(np.linspace(0, 100, len(share)), share, color=colour, label=label)
+        right.plot(np.linspace(0, 100, len(share)), share, color=colour, label=label, lw=2)
     right.set(
+        ylim=(0, None),
         xlabel="buckets, fullest first (%)",
-        ylabel="load / mean load",
-        title="Bucket loads, at the same number of buckets",
+        ylabel="items / mean number of items",
+        title="As many buckets: none much fuller than the mean",
     )
     right.grid(alpha=0.3)
     right.legend()

@@ -65,17 +65,16 @@ def learn_repetitions(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed * 10_007 + numbers[0])
         learner = Learner(problem, recipe, numbers, earlier, device, start, saved)
+        last = False
         for epoch in track(range(1, recipe.epochs + 1), progress, what):
-            if epoch <= learner.epoch:
+            if last or epoch <= learner.epoch:
                 continue
             loss = learner.train_epoch()
             last = epoch == recipe.epochs
             if last or epoch % recipe.repartition_every == 0:
                 last = last or learner.has_converged()
                 learner.end_round(epoch, loss, last)
-            if last:
-                break
-            if save is not None:
+            if save is not None and not last:
                 save(pack_state(learner, epoch))
         return learner.export()
 
