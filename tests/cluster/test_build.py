@@ -49,7 +49,7 @@ def test_a_shard_goes_through_the_phases_of_an_index(recipe: irli.Recipe, tmp_pa
     job, _ = make_job(tmp_path, recipe=recipe)
     building.build(job, None, False)
     for shard in range(2):
-        problem, tuning = made = job.make_problem(shard)
+        problem, held, _ = made = job.make_problem(shard)
         made.save(tmp_path)
         repetitions = learn(problem, job.recipe_of(shard), LearnOptions(threads=1))
         write_folder(tmp_path / f"hand {shard}", job.assemble(shard, tmp_path, repetitions))
@@ -58,7 +58,7 @@ def test_a_shard_goes_through_the_phases_of_an_index(recipe: irli.Recipe, tmp_pa
         local = VectorIndex(recipe=recipe).fit(X[start:stop], range(start, stop), threads=1)
         local.save(tmp_path / f"local {shard}")
         assert array_sums(tmp_path / f"local {shard}") == array_sums(job.index(shard))
-        np.testing.assert_array_equal(tuning.queries, local._fitted().tuning.queries)
+        np.testing.assert_array_equal(held.queries, local._fitted().tuning.queries)
 
 
 def test_slices_are_of_about_one_size() -> None:

@@ -26,14 +26,16 @@ PHASES = [
     "irli.vectors.build.problem.exact_neighbors",
     "irli.learning.learn",
     "irli.vectors.build.assemble.assemble",
-    "irli.vectors.build.assemble.mend_partition",
+    "irli.vectors.build.problem.find_truth",
+    "irli.vectors.build.assemble.quantize",
+    "irli.vectors.build.assemble.add_self_hits",
     "irli.vectors.build.assemble.encode_items",
     "irli.vectors.build.assemble.find_centroids",
     "irli.vectors.build.assemble.make_layout",
     "irli.vectors.tuning.tune.tune",
-    "irli.vectors.tuning.measure.exact_neighbors",
-    "irli.vectors.index.Ids",
-    "irli.vectors.index.Searcher",
+    "irli.vectors.tuning.tune.make_evaluators",
+    "irli.vectors.parts.part.Ids",
+    "irli.vectors.parts.part.Searcher",
 ]
 
 
@@ -126,7 +128,7 @@ def test_a_tune_that_fails_keeps_the_parameters(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as changed:
-        changed.setattr("irli.vectors.tuning.tune.Trial._measure", fail)
+        changed.setattr("irli.vectors.tuning.tune.Evaluator._measure", fail)
         with pytest.raises(KeyboardInterrupt):
             fitted.tune(recall=0.5)
     assert (fitted.defaults, fitted.tuned) == (defaults, tuned)

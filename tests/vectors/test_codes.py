@@ -21,6 +21,7 @@ from irli.engine.prefilter import LONG
 from irli.errors import InvalidParameter
 from irli.vectors.build.held_out import hold_out
 from irli.vectors.searcher import Searcher
+from irli.vectors.tuning.measure import Meter
 from irli.vectors.tuning.tune import tune
 
 
@@ -193,7 +194,7 @@ def test_tuning_chooses_codes_where_they_save_most_distances() -> None:
     X = clusters(80, 50, dim=256, spread=0.3, seed=1).points
     layout = assemble_layout([random_router(256, 2)], [random_partition(len(X), 2)], X, L2, 32)
     held = hold_out(X[:100] + np.float32(0.01))
-    tuned = tune(Searcher(layout), held, "l2", 0.9, 10)
+    tuned = tune(Meter(Searcher(layout), "l2").ask, held, "l2", 0.9, 10)
     assert tuned.reached
     assert tuned.parameters.score == "codes"
 

@@ -16,7 +16,7 @@ from irli._native import COMPARED
 from irli.base.ids import Ids
 from irli.cluster import ShardedIndex
 from irli.errors import InvalidParameter
-from irli.vectors.cost import count_exact_work
+from irli.vectors.cost import Sizes, count_exact_work
 
 METRICS = ("l2", "ip", "cosine")
 
@@ -76,10 +76,10 @@ def test_threads_do_not_change_an_exact_search() -> None:
 
 def test_comparing_many_queries_together_costs_less() -> None:
     layout = irli.VectorIndex(recipe="exact").fit(np.eye(50))._fitted().searcher.layout
-    costs = [count_exact_work(layout, 50, queries) for queries in (1, 16, COMPARED)]
+    costs = [count_exact_work(Sizes.of(layout), 50, queries) for queries in (1, 16, COMPARED)]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < costs[0] / 2
-    assert count_exact_work(layout, 50, 10 * COMPARED) == costs[-1]
+    assert count_exact_work(Sizes.of(layout), 50, 10 * COMPARED) == costs[-1]
 
 
 @settings(deadline=None)

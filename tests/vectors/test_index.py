@@ -30,6 +30,7 @@ from irli.vectors.build.assemble import assemble
 from irli.vectors.build.problem import make_problem
 from irli.vectors.contents import pack_vectors
 from irli.vectors.searcher import Searcher
+from irli.vectors.tuning.measure import Meter
 from irli.vectors.tuning.tune import tune
 
 X = clusters(12, 10, dim=6, spread=0.5, seed=1).points
@@ -108,12 +109,12 @@ def test_the_phases_by_hand_are_fit(
     if relevance is not None:
         wanted = as_relevance(relevance, len(queries), len(X))
     given = None if queries is None else prepare_vectors(queries, metric)
-    problem, held = make_problem(
+    problem, held, truth = make_problem(
         vectors, metric, resolved, queries=given, relevance=wanted, threads=1
     )
     repetitions = learn(problem, resolved, LearnOptions(threads=1))
-    contents = assemble(vectors, metric, resolved, repetitions, ids=IDS, tuning=held)
-    tuned = tune(Searcher(contents.layout), contents.tuning, metric, recall=0.95, k=10)
+    contents = assemble(vectors, metric, resolved, repetitions, ids=IDS, held=held, truth=truth)
+    tuned = tune(Meter(Searcher(contents.layout), metric).ask, held, metric, recall=0.95, k=10)
     contents = dataclasses.replace(contents, defaults=tuned.parameters, tuned=tuned)
     write_folder(tmp_path / "hand", pack_vectors(contents))
 
@@ -135,7 +136,7 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
         f"repetition {number}, epoch {epoch}" for number in (1, 2) for epoch in (1, 2)
     ]
     assert said[-4].startswith("routers: ")
-    assert said[-3].startswith("mended: ")
+    assert said[-3].startswith("self-hits: ")
     assert said[-2].startswith("assembled: ")
     assert said[-1].startswith("tuned: SearchParameters(")
     assert len(said) == 5 + len(rounds)

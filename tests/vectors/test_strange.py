@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 import irli
 from irli import VectorIndex
 from irli.errors import FormatError
-from irli.vectors.cost import count_centroid_work, count_query_work, count_work
+from irli.vectors.build.held_out import make_strange_queries
+from irli.vectors.cost import Sizes, count_centroid_work, count_query_work, count_work
 from irli.vectors.parameters import OperatingPoint
 from irli.vectors.searcher import Searcher
 from irli.vectors.tuning import strange_queries as module
-from irli.vectors.tuning.strange_queries import make_strange_queries
+from irli.vectors.tuning.measure import Meter
 from irli.vectors.tuning.tune import tune
 
 # --- the queries ---------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ def learned() -> VectorIndex:
 
 
 def find_point(searcher: Searcher) -> OperatingPoint:
-    tuned = tune(searcher, learned()._fitted().tuning, "l2", 0.95, 10)
+    tuned = tune(Meter(searcher, "l2").ask, learned()._fitted().tuning, "l2", 0.95, 10)
     [point] = [each for each in tuned.parameters.points if each.k == 10]
     return point
 
@@ -78,7 +79,7 @@ def test_strange_queries_take_what_they_may() -> None:
     [point] = [each for each in parameters.points if each.k == 10]
     queries = make_strange_queries(index.vectors, "l2")
     counts = searcher.measure(queries, parameters.to_plan(10))[2]
-    work, strange = count_query_work(searcher.layout, counts), counts[:, 4] > 0
+    work, strange = count_query_work(Sizes.of(searcher.layout), counts), counts[:, 4] > 0
     assert strange.mean() > 0.5
     most = max(work[kind::3][strange[kind::3]].mean() for kind in range(3))
     assert 3 * point.work < most <= 4.05 * point.work
@@ -99,15 +100,16 @@ def test_codes_that_tell_nothing_leave_more_candidates() -> None:
 @given(share=st.sampled_from(module._SHARES), times=st.floats(2, 8), coded=st.booleans())
 def test_buckets_and_candidates_take_the_work(share: float, times: float, coded: bool) -> None:
     layout = learned()._fitted().searcher.layout
+    sizes = Sizes.of(layout)
     point = next(each for each in learned().defaults.points if each.k == 10)
     work = times * point.work
     probed = 2.0  # by the others
-    wide = module._split_work(layout, point, work, probed, coded, share)
+    wide = module._split_work(sizes, point, work, probed, coded, share)
     more, load = wide.wide - probed, len(layout.items) / layout.bias.size
-    total = point.work + count_centroid_work(layout)
-    total += count_work(layout, more, more * load, wide.picked, True)
-    total -= count_work(layout, 0, 0, 0, coded)  # routed once, and with one table
-    bucket = count_work(layout, 1, load, 0, True) - count_work(layout, 0, 0, 0, True)
+    total = point.work + count_centroid_work(sizes)
+    total += count_work(sizes, more, more * load, wide.picked, True)
+    total -= count_work(sizes, 0, 0, 0, coded)  # routed once, and with one table
+    bucket = count_work(sizes, 1, load, 0, True) - count_work(sizes, 0, 0, 0, True)
     assert total <= work or more <= 0
     assert total >= work - bucket or wide.wide == layout.bias.size - 1
     assert wide.picked >= 10

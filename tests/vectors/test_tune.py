@@ -18,12 +18,12 @@ from planted import clusters, exact_distances, nearness
 import irli
 from irli import VectorIndex
 from irli.errors import IrliError
-from irli.vectors.build.held_out import hold_out
+from irli.vectors.build.held_out import HeldOut, hold_out
 from irli.vectors.parameters import OperatingPoint, SearchParameters
 from irli.vectors.tune_result import TuneResult
-from irli.vectors.tuning import measure as trials
+from irli.vectors.tuning import measure as measuring
 from irli.vectors.tuning import tune as tuning
-from irli.vectors.tuning.measure import Measured, Trial, make_trials
+from irli.vectors.tuning.measure import Evaluator, Measured, Meter, find_tuning_truth
 
 METRICS = ("l2", "ip", "cosine")
 
@@ -175,7 +175,7 @@ def test_two_fits_are_tuned_alike() -> None:
 def test_there_is_a_point_for_each_k(index: VectorIndex) -> None:
     points = index.tune(recall=0.9, k=7).parameters.points
     ks = [point.k for point in points]
-    assert ks == sorted({7, *(min(k, len(index)) for k in tuning._KS)})
+    assert ks == sorted({7, *(min(k, len(index)) for k in tuning.KS)})
     thresholds = [point.threshold for point in points]
     assert thresholds == sorted(thresholds, reverse=True)
     centroids = [point.centroids for point in points]
@@ -198,17 +198,16 @@ def test_between_the_points_nearly_all_is_found(index: VectorIndex, k: int) -> N
     assert recall(index, queries, X, k) >= 0.8
 
 
-def make_trial(index: VectorIndex, k: int) -> Trial:
-    length = index.defaults.length
-    return make_trials(index._fitted().searcher, index._fitted().tuning, index.metric, [k], length)[
-        0
-    ]
+def make_evaluator(index: VectorIndex, k: int, held: HeldOut | None = None) -> Evaluator:
+    ask, held = Meter(index._fitted().searcher, index.metric).ask, held or index._fitted().tuning
+    truth = find_tuning_truth(ask, held, index.metric, k).take(slice(len(held.rows)))
+    return Evaluator(ask, index.metric, k, truth, index.defaults.length)
 
 
 def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     """Some standard errors of the recall of a query, which is counted here once more."""
     held, k = index._fitted().tuning, 8  # so few that a bucket holds them: `tune` does not fill up
-    seen = make_trial(index, k).measure(SearchParameters(probes=1))
+    seen = make_evaluator(index, k).measure(SearchParameters(probes=1))
     exact = nearness(exact_distances(held.queries, data()[0], index.metric), index.metric)
     exact[np.arange(len(held.rows)), held.rows] = np.inf
     last = np.sort(exact, axis=1)[:, [k - 1]]
@@ -217,7 +216,7 @@ def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
     hits = (distances <= last + slack(last)) & (found.ids != held.rows[:, None])
     shares = np.minimum(hits.sum(axis=1), k) / k
     assert seen.recall == pytest.approx(shares.mean(), abs=0.01)
-    margin = trials._MARGIN * shares.std() / np.sqrt(len(shares))
+    margin = measuring.MARGIN * shares.std() / np.sqrt(len(shares))
     assert seen.recall - seen.safe_recall == pytest.approx(margin, abs=5e-3)
     told = index.explain(held.queries, k=k + 1, probes=1)
     assert seen.scanned == pytest.approx(told.scanned.mean())
@@ -227,9 +226,9 @@ def test_the_safe_recall_keeps_a_margin(index: VectorIndex) -> None:
 @pytest.mark.parametrize("target", [0.5, 0.9])
 def test_what_is_chosen_keeps_the_margin(index: VectorIndex, target: float) -> None:
     tuned = index.tune(recall=target, k=10)
-    trial = make_trial(index, 10)
+    evaluator = make_evaluator(index, 10)
     bare = dataclasses.replace(tuned.parameters.at(10), points=(), far=None)
-    seen = trial.measure(bare)
+    seen = evaluator.measure(bare)
     assert seen.safe_recall >= target
     assert seen.recall == tuned.recall
 
@@ -297,13 +296,13 @@ def test_results_lead_back_from_json(index: VectorIndex) -> None:
 def test_out_of_reach_is_said(
     index: VectorIndex, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    measure = tuning.Trial._measure
+    measure = tuning.Evaluator._measure
 
-    def less(trial: Trial, parameters: SearchParameters) -> Measured:
-        seen = measure(trial, parameters)
+    def less(evaluator: Evaluator, parameters: SearchParameters) -> Measured:
+        seen = measure(evaluator, parameters)
         return seen._replace(recall=0.9 * seen.recall, safe_recall=0.9 * seen.safe_recall)
 
-    monkeypatch.setattr(tuning.Trial, "_measure", less)
+    monkeypatch.setattr(tuning.Evaluator, "_measure", less)
     with caplog.at_level(logging.WARNING, logger="irli"):
         tuned = index.tune(recall=0.97, k=10)
     assert not tuned.reached
@@ -368,9 +367,9 @@ def test_more_and_more_for_nothing_is_not_tried_to_the_end(
             count = float(len(seen))
             return Measured(0.0, 0.0, probed=1.0, scanned=count, work=count)
 
-    trial: Any = Useless()
-    family = partial(tuning._by_threshold, trial, 30, "votes")
-    found = tuning._find_cheapest(trial, factor, family, 0.9)
+    evaluator: Any = Useless()
+    family = partial(tuning._by_threshold, evaluator, 30, "votes")
+    found = tuning._find_cheapest(evaluator, factor, family, 0.9)
     assert not found.reached
     assert len(seen) == asked
 
@@ -411,11 +410,11 @@ def test_no_other_probes_and_votes_take_less_work(voting: VectorIndex, target: f
     tuned = voting.tune(recall=target, k=5, queries=queries)
     assert tuned.reached
     assert tuned.recall >= target
-    [trial] = make_trials(voting._fitted().searcher, hold_out(queries), voting.metric, [5])
+    evaluator = make_evaluator(voting, 5, hold_out(queries))
     for votes in range(1, 7):
         for probes in range(1, 25):
             other = SearchParameters(probes=probes, min_votes=votes, score="votes")
-            seen = trial.measure(other)
+            seen = evaluator.measure(other)
             assert seen.safe_recall < target or seen.work >= tuned.work
 
 

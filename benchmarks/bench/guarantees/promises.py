@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bench.guarantees.shapes import Shape
 from irli import VectorIndex
 from irli.engine.metric import prepare_vectors
-from irli.vectors.cost import count_query_work
+from irli.vectors.cost import Sizes, count_query_work
 
 SHARES = (0.5, 0.1, 0.01, 0.001)  # of the items that a filter allows
 FILTERS = ("random", "coordinate", "near", "far")
@@ -46,7 +46,7 @@ def measure_work(index: VectorIndex, queries: Any, k: int = 10) -> float:
     searcher = index._fitted().searcher
     prepared = prepare_vectors(np.ascontiguousarray(queries, dtype=np.float32), index.metric)
     work = searcher.measure(prepared, index.defaults.to_plan(k))[2]
-    return float(count_query_work(searcher.layout, work).mean())
+    return float(count_query_work(Sizes.of(searcher.layout), work).mean())
 
 
 def make_filter(shape: Shape, kind: str, share: float, seed: int = 0) -> NDArray[np.int64]:

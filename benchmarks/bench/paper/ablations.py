@@ -192,7 +192,7 @@ def _learn(
     for key in whole.keys() & changes.keys():
         settings[key] = type(whole[key])(changes[key] * whole[key])
     recipe = size_recipe(options, size, **settings).resolve(*sample.items.shape)
-    problem, _ = make_problem(sample.items, "cosine", recipe)
+    problem, *_ = make_problem(sample.items, "cosine", recipe)
     return learn(problem, recipe, LearnOptions(device=choose_device()))
 
 

@@ -89,7 +89,7 @@ def _learn(options: Options, size: dict[str, Any], seed: int) -> list[Round]:
     """Learn one repetition; return its history. No re-partition follows the last epoch."""
     items = draw_sample(options, size["items"]).items
     recipe = size_recipe(options, size, seed=seed).resolve(*items.shape)
-    problem, _ = make_problem(items, "cosine", recipe)
+    problem, *_ = make_problem(items, "cosine", recipe)
     [repetition] = learn(problem, recipe, LearnOptions(device=choose_device()))
     return repetition.history
 

@@ -172,7 +172,7 @@ class Learning:
     def _learn(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the best buckets of each query, and the bucket of each item, by round."""
         if self.problem is None:
-            self.problem, _ = make_problem(self.sample.items, "cosine", self.recipe)
+            self.problem, *_ = make_problem(self.sample.items, "cosine", self.recipe)
         learner = begin(self.problem, self.recipe, number)
         [head] = learner.heads
         best, held = [], []

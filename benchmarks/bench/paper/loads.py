@@ -122,7 +122,7 @@ def _measure_choices(
     items, buckets = draw_sample(options, count).items, count * size["buckets"] // size["items"]
     recipe = size_recipe(options, size, buckets=buckets, epochs=EVERY, seed=seed)
     recipe = recipe.resolve(*items.shape)
-    problem, _ = make_problem(items, "cosine", recipe)
+    problem, *_ = make_problem(items, "cosine", recipe)
     learner = begin(problem, recipe)
     [head] = learner.heads
     first = head.partition

@@ -32,13 +32,16 @@ def empty_at_line(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     return array
 
 
-def align(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, copied only if it does not start at a cache line. Mapped files do."""
-    if array.ctypes.data % LINE == 0 and array.flags.c_contiguous:
+def align(array: NDArray[Any], *, copy: bool = False) -> NDArray[Any]:
+    """Return the array at a cache line, copied only if it is elsewhere. Mapped files are there.
+
+    With `copy`, it is copied in any case.
+    """
+    if not copy and array.ctypes.data % LINE == 0 and array.flags.c_contiguous:
         return array
-    copy = empty_at_line(array.shape, array.dtype)
-    copy[...] = array
-    return copy
+    aligned = empty_at_line(array.shape, array.dtype)
+    aligned[...] = array
+    return aligned
 
 
 def align_fields(part: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from irli.base.threads import run_all, thread_count
 
 # The size of a tile. Its scores stay in the cache between the product and the selection.
 _QUERIES, _ITEMS = 512, 2048
-_SAMPLE = 256  # queries that tell whether float32 is precise enough
+_SAMPLE, _NEAREST = 256, 10  # queries and their neighbours that tell whether float32 will do
 _ERROR = 0.01  # of a squared distance; larger errors would mix up neighbours
 
 
@@ -64,7 +64,7 @@ def exact_neighbors(
     threads = thread_count(threads)
     with threadpool_limits(1, user_api="blas"):  # each thread has its own block
         tiles = _Tiles(base, metric == "l2", np.float32)
-        if metric == "l2" and not _is_precise(queries[:_SAMPLE], base, rows[:_SAMPLE], k, tiles):
+        if metric == "l2" and not _is_precise(queries[:_SAMPLE], base, rows[:_SAMPLE], tiles):
             tiles = _Tiles(base, True, np.float64)
         for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
             jobs = [
@@ -145,13 +145,12 @@ def _is_precise(
     queries: NDArray[np.float32],
     base: NDArray[np.float32],
     rows: NDArray[np.int64],
-    k: int,
     tiles: _Tiles,
 ) -> bool:
     """Whether float32 can tell the neighbours of most queries from items that are a bit farther."""
     if len(base) == 0:
         return True
-    found = np.full((len(queries), k), -1, dtype=np.int64)
+    found = np.full((len(queries), _NEAREST), -1, dtype=np.int64)
     tiles.search(queries, rows, found)
     last = found[np.arange(len(found)), np.maximum((found >= 0).sum(axis=1) - 1, 0)]
     near = base[np.maximum(last, 0)].astype(np.float64) - queries

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from irli import _native
 from irli._native import COSINE, DOT, IP, L2, PLAIN
+from irli.base.memory import empty_at_line
 
 # The distance that a kernel computes. Cosine is the inner product of vectors of unit length.
 KERNEL_METRIC = {"l2": L2, "ip": DOT, "cosine": DOT}
@@ -28,7 +29,7 @@ def prepare_vectors(vectors: NDArray[np.float32], metric: str) -> NDArray[np.flo
     """
     if metric != "cosine":
         return vectors
-    unit = np.empty(vectors.shape, dtype=np.float32)
+    unit = empty_at_line(vectors.shape, np.float32)
     for start in range(0, len(vectors), _BLOCK):
         part = slice(start, start + _BLOCK)
         _native.normalize_rows(np.ascontiguousarray(vectors[part], dtype=np.float32), unit[part])

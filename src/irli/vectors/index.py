@@ -13,7 +13,7 @@ from irli.base.distance import resolve_metric
 from irli.base.folder import Folder
 from irli.base.ids import make_ids
 from irli.base.index import SavedIndex
-from irli.base.memory import MappedFile
+from irli.base.memory import MappedFile, align
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
@@ -106,10 +106,10 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
         run = LearnOptions(**options)
         metric = resolve_metric(self._given["metric"])
         vectors = prepare_vectors(check_scale(as_vectors(X, "X"), "X", metric), metric)
-        borrowed = vectors is X or vectors.base is not None
-        source = MappedFile.of(X) if borrowed else None
-        if borrowed and source is None:
-            vectors = vectors.copy()  # later changes of X must not change the index
+        shared = isinstance(X, np.ndarray) and np.may_share_memory(vectors, X)
+        source = MappedFile.of(X) if shared else None
+        # Later changes of X must not change the index, unless it is a mapped file.
+        vectors = align(vectors, copy=shared and source is None)
         count, dim = vectors.shape
         recipe = as_recipe(self._given["recipe"])
         if relevance is not None and recipe.name == AUTO:
@@ -129,22 +129,26 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
 
         from irli.learning import learn, load_runs
         from irli.vectors.build.problem import make_problem
+        from irli.vectors.tuning.tune import KS
 
         load_runs(run.device)  # fails early if torch or the device is missing
-        problem, tuning = make_problem(
+        problem, held, truth = make_problem(
             vectors,
             metric,
             recipe,
             queries=given,
             relevance=wanted,
             neighbors=near,
+            k=max(KS),
             threads=run.thread_count,
             progress=run.progress,
         )
         repetitions = learn(problem, recipe, run)
-        contents = assemble(vectors, metric, recipe, repetitions, ids=named.values, tuning=tuning)
+        contents = assemble(
+            vectors, metric, recipe, repetitions, ids=named.values, held=held, truth=truth
+        )
         part = VectorPart(dataclasses.replace(contents, strings=named.strings))
-        tuned = part.tune(RECALL, K)
+        tuned = part.tune(RECALL, K, truth=truth)
         return self._take_over(
             part, recipe=contents.recipe, defaults=tuned.parameters, tuned=tuned, _source=source
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from irli.base.checks import check_bool, check_float, check_int
-from irli.engine.vector_layout import VectorLayout
-from irli.vectors.cost import count_exact_work
+from irli.vectors.cost import Sizes, count_exact_work
 from irli.vectors.parameters import SearchParameters
 
 
@@ -55,8 +54,7 @@ class TuneResult(NamedTuple):
         )
 
 
-def describe_exact(layout: VectorLayout, k: int) -> TuneResult:
-    """Return the result for an index that compares all items."""
-    items = len(layout.vectors)
-    work = count_exact_work(layout, items)
-    return TuneResult(SearchParameters(exact=True), k, 1.0, 1.0, float(items), work, reached=True)
+def describe_exact(sizes: Sizes, k: int, parts: int = 1) -> TuneResult:
+    """Return the result for an index, or parts of such sizes, where all items are compared."""
+    scanned, work = float(parts * sizes.items), parts * count_exact_work(sizes, sizes.items)
+    return TuneResult(SearchParameters(exact=True), k, 1.0, 1.0, scanned, work, reached=True)

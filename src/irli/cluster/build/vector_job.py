@@ -74,13 +74,13 @@ class VectorJob(Job):
         )
 
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:
-        problem, tuning = VectorProblem.load(saved)
+        problem, held, truth = VectorProblem.load(saved)
         start, stop = self.bounds[shard], self.bounds[shard + 1]
         ids = np.arange(start, stop)
         if self.ids is not None:
             ids = np.array(np.load(self.ids, mmap_mode="r")[start:stop])
         contents = assemble(
-            problem.items, self.metric, self.recipe, repetitions, ids=ids, tuning=tuning
+            problem.items, self.metric, self.recipe, repetitions, ids=ids, held=held, truth=truth
         )
         return pack_vectors(contents)
 

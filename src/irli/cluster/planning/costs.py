@@ -49,6 +49,7 @@ from irli.learning.sizes import (
     count_repartitions,
 )
 from irli.vectors.build.assemble import assemble
+from irli.vectors.build.ground_truth import NEIGHBORS, find_truth
 from irli.vectors.build.held_out import hold_out
 from irli.vectors.contents import pack_vectors
 from irli.vectors.index import VectorIndex
@@ -359,13 +360,15 @@ def _enlarge(index: VectorIndex) -> VectorIndex:
         places = (np.cumsum(counts) - counts)[:, None] + np.arange(counts.min())
         assignment = np.tile(bucket[order][places], (_ENLARGED, 1))
         repetitions.append(Repetition(router, Partition(router.buckets, assignment), []))
+    held = hold_out(saved.arrays["tuning_queries"])
     contents = assemble(
         many,
         index.metric,
         index.recipe,
         repetitions,
         ids=np.arange(len(many)),
-        tuning=hold_out(saved.arrays["tuning_queries"], saved.arrays["tuning_rows"]),
+        held=held,
+        truth=find_truth(many, index.metric, *held[:2], NEIGHBORS),
     )
     large = VectorIndex.from_folder(pack_vectors(contents))
     large.defaults = index.defaults

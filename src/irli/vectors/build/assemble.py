@@ -1,9 +1,13 @@
-"""Phase 3, assemble: join routers, partitions, codes and vectors into an untuned index."""
+"""Phases 3 to 5: from what was learned to an index that is not tuned yet.
+
+    quantize    routers with 8-bit weights, where that costs little
+    self-hits   one more bucket for items that would not find themselves
+    encode      codes, 8-bit copies and centroids of the items
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,23 +16,24 @@ from numpy.typing import NDArray
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.engine.centroids import find_centroids
-from irli.engine.pq import choose_pieces, encode_items
+from irli.engine.pq import choose_pieces, encode_items, no_codes
 from irli.engine.prefilter import LONG, no_int8_vectors, round_items
 from irli.engine.router import Router, make_router, pack
 from irli.engine.vector_layout import VectorLayout
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition, join_histories
-from irli.vectors.contents import VectorContents, make_layout
-from irli.vectors.build.quantize import choose_form
+from irli.vectors.build.ground_truth import GroundTruth
 from irli.vectors.build.held_out import HeldOut, hold_out
-from irli.vectors.build.self_hits import mend_partition
+from irli.vectors.build.quantize import quantize
+from irli.vectors.build.self_hits import add_self_hits
+from irli.vectors.contents import VectorContents, make_layout
+from irli.vectors.cost import Sizes
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.tune_result import describe_exact
 
 log = get_logger(__name__)
 
 _CODE_STREAM = 1 << 20  # random stream of the codes; repetitions use their own small numbers
-_K = 10
 _PROBES = 8  # default until the search is tuned
 
 
@@ -39,7 +44,8 @@ def assemble(
     repetitions: list[Repetition],
     *,
     ids: NDArray[np.int64],
-    tuning: HeldOut,
+    held: HeldOut,
+    truth: GroundTruth,
 ) -> VectorContents:
     """Return the contents of an index whose search is not tuned yet.
 
@@ -49,40 +55,29 @@ def assemble(
         Prepared for the metric: of unit length for cosine.
     recipe : Recipe
         Resolved. If its `pieces` is None, the number is chosen here.
+    truth : GroundTruth
+        Of the held-out queries, and perhaps of others after them.
     """
-    offsets, items = _join_buckets([repetition.partition for repetition in repetitions])
     rng = np.random.default_rng([recipe.seed, _CODE_STREAM])
     if recipe.pieces is None:
         recipe = dataclasses.replace(recipe, pieces=choose_pieces(vectors, rng))
-    l2 = metric == "l2"
-    none = no_int8_vectors(vectors.shape[1])
-    no_codes = encode_items(vectors, l2, 0, offsets, items, rng)
-
-    def make(routers: list[Router], **parts: Any) -> VectorLayout:
-        return make_layout(vectors, metric, pack(routers), linear=routers[0].linear, **parts)
-
-    make_plain = partial(make, offsets=offsets, items=items, codes=no_codes, int8=none)
-    learned = [repetition.router for repetition in repetitions]
-    routers = choose_form(learned, recipe, make_plain, metric, tuning)
+    truth = truth.take(slice(len(held.rows)))
+    offsets, items = _join_buckets([repetition.partition for repetition in repetitions])
+    routers = [repetition.router for repetition in repetitions]
+    routers = quantize(routers, recipe, vectors, offsets, items, truth)
     if recipe.self_hits:
-        offsets, items = mend_partition(make_plain(routers), metric, tuning)
-    codes = encode_items(vectors, l2, recipe.pieces or 0, offsets, items, rng)
-    int8 = none
-    if recipe.pieces and vectors.shape[1] >= LONG:
-        int8 = round_items(vectors, l2, rng)
-    centroids = find_centroids(vectors, metric, offsets[0], items)
-    layout = make(
-        routers, offsets=offsets, items=items, codes=codes, int8=int8, centroids=centroids
-    )
+        plain = _make_layout(vectors, metric, routers, offsets=offsets, items=items)
+        offsets, items = add_self_hits(plain, metric, truth)
+    layout = _encode(vectors, metric, routers, offsets, items, recipe.pieces or 0, rng)
     log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
     return VectorContents(
         metric=metric,
         recipe=recipe,
         layout=layout,
         ids=ids,
-        tuning=tuning,
+        tuning=held,
         history=join_histories(repetitions),
-        defaults=SearchParameters(probes=min(_PROBES, learned[0].buckets)),
+        defaults=SearchParameters(probes=min(_PROBES, routers[0].buckets)),
         tuned=None,
     )
 
@@ -99,17 +94,8 @@ def assemble_exact(
     one = np.zeros((1, 1), dtype=np.float32)
     router = make_router(np.zeros((dim, 1), dtype=np.float32), one[0], 1, one, one[0])
     offsets, items = np.array([[0, count]]), np.arange(count, dtype=np.int32)
-    layout = make_layout(
-        vectors,
-        metric,
-        pack([router]),
-        linear=router.linear,
-        offsets=offsets,
-        items=items,
-        codes=encode_items(vectors, False, 0, offsets, items, np.random.default_rng(0)),
-        int8=no_int8_vectors(dim),
-    )
-    tuned = describe_exact(layout, k=min(_K, count))
+    layout = _make_layout(vectors, metric, [router], offsets=offsets, items=items)
+    tuned = describe_exact(Sizes.of(layout), k=min(10, count))
     return VectorContents(
         metric=metric,
         recipe=recipe,
@@ -130,3 +116,30 @@ def _join_buckets(
     starts = np.cumsum([0] + [len(items) for _, items in lists[:-1]])
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     return offsets, np.concatenate([items for _, items in lists])
+
+
+def _encode(
+    vectors: NDArray[np.float32],
+    metric: str,
+    routers: list[Router],
+    offsets: NDArray[np.int64],
+    items: NDArray[np.int32],
+    pieces: int,
+    rng: np.random.Generator,
+) -> VectorLayout:
+    """Return the layout with codes, and with 8-bit copies of long vectors."""
+    l2 = metric == "l2"
+    parts: dict[str, Any] = {"codes": encode_items(vectors, l2, pieces, offsets, items, rng)}
+    if pieces and vectors.shape[1] >= LONG:
+        parts["int8"] = round_items(vectors, l2, rng)
+    parts["centroids"] = find_centroids(vectors, metric, offsets[0], items)
+    return _make_layout(vectors, metric, routers, offsets=offsets, items=items, **parts)
+
+
+def _make_layout(
+    vectors: NDArray[np.float32], metric: str, routers: list[Router], **parts: Any
+) -> VectorLayout:
+    """Return the layout of an index, without codes and 8-bit copies unless they are given."""
+    dim, linear = vectors.shape[1], routers[0].linear
+    parts = {"codes": no_codes(dim), "int8": no_int8_vectors(dim)} | parts
+    return make_layout(vectors, metric, pack(routers), linear=linear, **parts)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.errors import InvalidParameter
+from irli.base.checks import LONGEST
+from irli.engine.metric import prepare_vectors
+from irli.errors import FormatError, InvalidParameter
+
+SAMPLE = 10_000  # items that stand for all of them
+_STRANGE, KINDS = 64, 3  # strange queries of each kind
+_FAR = 10.0  # deviations
+_SEED = 86_028_157
 
 
 class HeldOut(NamedTuple):
@@ -43,3 +50,35 @@ def require_queries(queries: NDArray[np.float32]) -> None:
             "The 'queries' parameter of tune must be given for an index that was saved with "
             "held=False. Got none, and the folder has none. Pass queries like those to come."
         )
+
+
+def sample_items(items: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+    """Return every so many items: `most` of them, or nearly twice as many."""
+    sample: NDArray[np.float32] = np.array(items[:: max(1, len(items) // most)])
+    if not np.isfinite(sample).all():
+        raise FormatError(  # only a forged folder has such
+            "The vectors of the index must be finite numbers, and some are not. "
+            "Build the index again."
+        )
+    return sample
+
+
+def make_strange_queries(items: NDArray[np.float32], metric: str) -> NDArray[np.float32]:
+    """Make queries (n, d) unlike the items: between two of them, noise, noise far away, and so on.
+
+    Examples
+    --------
+    >>> between, noise, far = make_strange_queries(np.eye(3, dtype=np.float32), "l2")[:3]
+    >>> between.tolist(), bool(np.linalg.norm(far) > np.linalg.norm(noise))
+    ([0.0, 0.5, 0.5], True)
+    """
+    rng = np.random.default_rng(_SEED)
+    sample = sample_items(items, SAMPLE).astype(np.float64)
+    pairs = sample[rng.integers(len(sample), size=(_STRANGE, 2))]
+    noise = sample.std(axis=0) * rng.normal(size=(_STRANGE, 2, sample.shape[1]))
+    kinds = np.empty((_STRANGE, KINDS, sample.shape[1]))
+    kinds[:, 0] = pairs.mean(axis=1)
+    kinds[:, 1:] = sample.mean(axis=0) + [[1.0], [_FAR]] * noise
+    lengths = np.linalg.norm(kinds, axis=2, keepdims=True)
+    kinds *= LONGEST / np.maximum(lengths, LONGEST)
+    return prepare_vectors(kinds.reshape(-1, sample.shape[1]).astype(np.float32), metric)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,34 +16,35 @@ from irli.base.types import Sparse
 from irli.engine.exact import exact_neighbors
 from irli.errors import InvalidParameter
 from irli.learning.problem import Problem
-from irli.vectors.build.held_out import HeldOut, hold_out
+from irli.vectors.build.ground_truth import NEIGHBORS, GroundTruth, find_truth
+from irli.vectors.build.held_out import HeldOut, hold_out, make_strange_queries
 
 log = get_logger(__name__)
 
 # Items, and sample queries, held out for validation and tuning: this share, at most this many.
 HELD_SHARE, HELD_MOST = 0.05, 500
-_TRUTH_WIDTH = 10  # true neighbours of a held-out query that validation looks for
 _QUERY_WEIGHT = 3.0  # in the affinity, a sample query counts as much as three items
 _MIX_NEAREST = 50  # a query is mixed with one of this many nearest queries
 
 
 class VectorProblem(NamedTuple):
-    """A problem to learn, and the held-out queries to tune with afterwards."""
+    """A problem to learn, and the held-out queries to build and to tune with afterwards."""
 
     problem: Problem
-    tuning: HeldOut
+    held: HeldOut
+    truth: GroundTruth  # of the held-out queries, and then of strange ones
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
         self.problem.save(folder)
-        for name, value in self.tuning._asdict().items():
-            np.save(folder / f"tuning_{name}.npy", value)
+        np.savez(folder / "held.npz", **self.held._asdict())
+        np.savez(folder / "truth.npz", **self.truth._asdict())
 
     @classmethod
     def load(cls, folder: Path) -> VectorProblem:
         """Read what `save` wrote. The arrays of the problem are memory-mapped."""
-        parts = [np.load(folder / f"tuning_{name}.npy") for name in HeldOut._fields]
-        return cls(Problem.load(folder), HeldOut(*parts))
+        with np.load(folder / "held.npz") as held, np.load(folder / "truth.npz") as truth:
+            return cls(Problem.load(folder), HeldOut(**held), GroundTruth(**truth))
 
 
 def make_problem(
@@ -56,6 +55,7 @@ def make_problem(
     queries: NDArray[np.float32] | None = None,
     relevance: Sparse | None = None,
     neighbors: NDArray[np.int64] | None = None,
+    k: int = NEIGHBORS,
     threads: int | None = None,
     progress: Progress = False,
 ) -> VectorProblem:
@@ -70,138 +70,134 @@ def make_problem(
         The items that are relevant to each query. By default its exact nearest neighbours.
     neighbors : array of shape (N, j), optional
         The nearest neighbours of each item, padded with -1. By default they are computed.
+    k : int
+        The most neighbours that tuning will look for.
     """
-    find_neighbors = partial(exact_neighbors, threads=threads, progress=progress)
     rng = np.random.default_rng([recipe.seed, 0x1D])
-    held, rows = _split(len(items), rng)
+    own, rows = _split(np.arange(len(items)), rng)
     if queries is not None and recipe.query_share == 1.0:
         rows = rows[:0]  # items serve for validation only
     elif len(rows) > recipe.training_points:
         rows = np.sort(rng.choice(rows, recipe.training_points, replace=False))
-    sampled = np.concatenate([held, rows])
-    if neighbors is None:
-        count = min(recipe.neighbors, max(1, len(items) - 1))
-        relevant = find_neighbors(items[sampled], items, count, metric, rows=sampled)
-    else:
-        relevant = neighbors[sampled, : recipe.neighbors]
-    isolated = (relevant < 0).all(axis=1)
-    relevant[isolated, 0] = sampled[isolated]  # an item without neighbours is its own neighbour
-
-    parts = [_Part(items[rows], rows, *_list_pairs(relevant[len(held) :], 1.0), 1.0)]
-    held_queries, held_truth = items[held], relevant[: len(held), :_TRUTH_WIDTH]
-    tuning = hold_out(held_queries, held)
+    held, sampled, weights = hold_out(items[own], own), [items[rows]], [1.0]
     if queries is not None:
-        # Later queries will be like the sample queries, so validation uses these alone.
-        part, (held_queries, held_truth) = _use_queries(
-            items, metric, queries, relevance, recipe, rng, find_neighbors
-        )
-        share = recipe.query_share
-        parts = [parts[0]._replace(share=1 - share), part._replace(share=share)]
-        taught = None
-        if relevance is not None:  # what was taught is what is measured
-            no_items = np.full((len(held), held_truth.shape[1]), -1)
-            taught = np.concatenate([no_items, held_truth])
-        tuning = hold_out(
-            np.concatenate([tuning.queries, held_queries]),
-            np.concatenate([tuning.rows, np.full(len(held_queries), -1)]),
-            taught,
-        )
+        asked, learned = _split(_find_useful(len(queries), relevance), rng)
+        sampled += [queries[learned], _mix_queries(queries[learned], relevance, recipe, metric, rng)]
+        # In the affinity, all mixed queries together weigh at most as much as the sample queries.
+        weights += [_QUERY_WEIGHT, _QUERY_WEIGHT * min(1.0, len(learned) / max(1, len(sampled[2])))]
+        held = _add_queries(held, queries[asked], None if relevance is None else relevance[asked])
+    training = np.concatenate(sampled) if len(sampled) > 1 else sampled[0]
+    query_items = np.concatenate([rows, np.full(len(training) - len(rows), -1)])
+
+    # What is not given is found at once: the neighbours of items, of queries, or of both.
+    unknown = slice(
+        0 if neighbors is None else len(rows), len(training) if relevance is None else len(rows)
+    )
+    near = exact_neighbors(
+        training[unknown],
+        items,
+        min(recipe.neighbors, max(1, len(items) - 1)),
+        metric,
+        rows=query_items[unknown],
+        threads=threads,
+        progress=progress,
+    )
+    if neighbors is not None:
+        near = _join(neighbors[rows, : recipe.neighbors], near)
+    near[: len(rows)] = _fill_isolated(near[: len(rows)], rows)
+    lengths, indices = (near >= 0).sum(axis=1), near[near >= 0]
+    relevant = np.ones(len(indices))
+    if relevance is not None:
+        chosen = relevance[learned]
+        lengths = np.concatenate([lengths, np.diff(chosen.indptr)])
+        indices = np.concatenate([indices, chosen.indices])
+        relevant = np.concatenate([relevant, chosen.data])
+    each = np.repeat(weights, [len(part) for part in sampled])
+
+    strange = make_strange_queries(items, metric)
+    measured = np.concatenate([held.queries, strange])
+    held_rows = np.concatenate([held.rows, np.full(len(strange), -1)])
+    truth = find_truth(items, metric, measured, held_rows, k, threads=threads)
+    first = 0 if queries is None else len(own)  # later queries will be like the sample queries
+    held_truth = truth.neighbors[first : len(held.rows)]
+    if held.by_relevance:
+        held_truth = held.relevant[first:]
+    elif queries is None:
+        given = held_truth if neighbors is None else neighbors[own, :NEIGHBORS]
+        held_truth = _fill_isolated(given, own)
     problem = Problem(
         metric=metric,
         items=items,
         items_are_queries=True,
-        queries=np.concatenate([part.queries for part in parts]),
-        query_items=np.concatenate([part.items for part in parts]),
-        indptr=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
-        indices=np.concatenate([part.indices for part in parts]),
-        weights=np.concatenate([part.weights for part in parts]),
-        sampling=_weigh_parts(parts),
-        held_queries=held_queries,
-        held_truth=_pad(held_truth),
+        queries=training,
+        query_items=query_items,
+        indptr=np.concatenate([[0], np.cumsum(lengths)]),
+        indices=indices.astype(np.int64),
+        weights=(np.repeat(each, lengths) * relevant).astype(np.float32),
+        sampling=_share_draws(len(rows), len(training), recipe.query_share),
+        held_queries=held.queries[first:],
+        held_truth=held_truth,
     )
     log.info(
         "problem: %d items, %d training queries, %d held out",
         len(items),
         len(problem.query_items),
-        len(tuning.rows),
+        len(held.rows),
     )
-    return VectorProblem(problem, tuning)
+    return VectorProblem(problem, held, truth)
 
 
-class _Part(NamedTuple):
-    """Training queries from one source: the items, or the sample queries."""
-
-    queries: NDArray[np.float32]
-    items: NDArray[np.int64]  # (n,): the row of the item that each query is, or -1
-    lengths: NDArray[np.int64]  # (n,): how many items are relevant to each query
-    indices: NDArray[np.int64]  # (pairs,): these items, query by query
-    weights: NDArray[np.float32]  # (pairs,)
-    share: float  # of all draws in training
-
-
-def _split(count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _split(
+    rows: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return held-out and training rows. Fewer than 20 rows are used as both."""
-    order = rng.permutation(count)
-    most = min(HELD_MOST, int(HELD_SHARE * count))
+    order = rng.permutation(len(rows))
+    most = min(HELD_MOST, int(HELD_SHARE * len(rows)))
     if most == 0:
-        return order, order
-    return np.sort(order[:most]), np.sort(order[most:])
+        return rows[order], rows[order]
+    return rows[np.sort(order[:most])], rows[np.sort(order[most:])]
 
 
-def _use_queries(
-    items: NDArray[np.float32],
-    metric: str,
-    queries: NDArray[np.float32],
-    relevance: Sparse | None,
-    recipe: Recipe,
-    rng: np.random.Generator,
-    find_neighbors: Callable[..., NDArray[np.int64]],
-) -> tuple[_Part, tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Return training queries made from the sample queries, and held-out ones with their truth."""
-    useful = np.arange(len(queries))
-    if relevance is not None:
-        useful = np.flatnonzero(np.diff(relevance.indptr))  # queries without items are of no use
-        if len(useful) == 0:
-            raise InvalidParameter(
-                "The 'relevance' parameter must name an item for at least one query. "
-                "Got none at all. Leave it out to learn from the nearest neighbours."
-            )
-    held, rows = (useful[part] for part in _split(len(useful), rng))
+def _find_useful(queries: int, relevance: Sparse | None) -> NDArray[np.int64]:
+    """Return the sample queries that something is relevant to."""
     if relevance is None:
-        count = min(recipe.neighbors, len(items))
-        relevant = find_neighbors(queries, items, count, metric)
-        mixed = _mix_queries(queries[rows], recipe, metric, rng)
-        mixed_relevant = find_neighbors(mixed, items, count, metric)
-        lengths, indices, weights = _list_pairs(
-            np.concatenate([relevant[rows], mixed_relevant]), _QUERY_WEIGHT
+        return np.arange(queries)
+    useful = np.flatnonzero(np.diff(relevance.indptr))
+    if len(useful) == 0:
+        raise InvalidParameter(
+            "The 'relevance' parameter must name an item for at least one query. "
+            "Got none at all. Leave it out to learn from the nearest neighbours."
         )
-        # In the affinity, all mixed queries together weigh at most as much as the sample queries.
-        weights[lengths[: len(rows)].sum() :] *= min(1.0, len(rows) / max(1, len(mixed)))
-        sampled = np.concatenate([queries[rows], mixed])
-        part = _Part(sampled, np.full(len(sampled), -1), lengths, indices, weights, 1.0)
-        return part, (queries[held], relevant[held, :_TRUTH_WIDTH])
-    chosen = relevance[rows]
-    part = _Part(
-        queries[rows],
-        np.full(len(rows), -1),
-        np.diff(chosen.indptr).astype(np.int64),
-        chosen.indices.astype(np.int64),
-        _QUERY_WEIGHT * chosen.data,
-        1.0,
-    )
-    return part, (queries[held], find_heaviest(relevance[held], _TRUTH_WIDTH))
+    return useful
+
+
+def _add_queries(
+    held: HeldOut, queries: NDArray[np.float32], relevance: Sparse | None
+) -> HeldOut:
+    """Return the held-out items, followed by sample queries. What was taught is measured."""
+    taught = None
+    if relevance is not None:
+        no_items = np.full((len(held.rows), NEIGHBORS), -1)
+        taught = np.concatenate([no_items, find_heaviest(relevance, NEIGHBORS)])
+    rows = np.concatenate([held.rows, np.full(len(queries), -1)])
+    return hold_out(np.concatenate([held.queries, queries]), rows, taught)
 
 
 def _mix_queries(
-    queries: NDArray[np.float32], recipe: Recipe, metric: str, rng: np.random.Generator
+    queries: NDArray[np.float32],
+    relevance: Sparse | None,
+    recipe: Recipe,
+    metric: str,
+    rng: np.random.Generator,
 ) -> NDArray[np.float32]:
     """Make more queries like the given ones: points between a query and one near it.
 
     A few thousand queries leave gaps. A point between two queries can fill one: its exact
     neighbours can be computed, so it is a training query like any other. On WordNet-MiniLM, mixed
-    queries save a seventh of the scanned items at recall 0.95.
+    queries save a seventh of the scanned items at recall 0.95. What a point between two queries
+    wants is not known where the relevance is given.
     """
-    if not recipe.mixed_queries or len(queries) < 2:
+    if not recipe.mixed_queries or len(queries) < 2 or relevance is not None:
         return queries[:0]
     near = exact_neighbors(
         queries,
@@ -219,23 +215,30 @@ def _mix_queries(
     return mixed
 
 
-def _list_pairs(
-    relevant: NDArray[np.int64], weight: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return lengths, indices and weights of an array of relevant items, padded with -1."""
-    there = relevant >= 0
-    indices = relevant[there]
-    return there.sum(axis=1), indices, np.full(len(indices), weight, dtype=np.float32)
+def _fill_isolated(near: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the neighbours of some items. An item without neighbours is its own neighbour."""
+    filled = near.copy()
+    isolated = (near < 0).all(axis=1)
+    filled[isolated, 0] = rows[isolated]
+    return filled
 
 
-def _pad(truth: NDArray[np.int64]) -> NDArray[np.int64]:
-    missing = _TRUTH_WIDTH - truth.shape[1]
-    return np.pad(truth, ((0, 0), (0, missing)), constant_values=-1)
+def _join(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of both, padded with -1 to the same width."""
+    joined = np.full((len(one) + len(other), max(one.shape[1], other.shape[1])), -1)
+    joined[: len(one), : one.shape[1]] = one
+    joined[len(one) :, : other.shape[1]] = other
+    return joined
 
 
-def _weigh_parts(parts: list[_Part]) -> NDArray[np.float64]:
-    """Return the probability of each query to be drawn: by share of its source, evenly within."""
-    each = [np.full(len(p.queries), p.share / max(1, len(p.queries))) for p in parts]
-    chance: NDArray[np.float64] = np.concatenate(each)
-    chance /= chance.sum()
-    return chance
+def _share_draws(items: int, queries: int, share: float) -> NDArray[np.float64]:
+    """Return the probability of each training query (n,) to be drawn: evenly within its source.
+
+    Examples
+    --------
+    >>> _share_draws(2, 3, share=0.4).tolist(), _share_draws(2, 2, share=0.4).tolist()
+    ([0.3, 0.3, 0.4], [0.5, 0.5])
+    """
+    chance = np.full(queries, (1 - share) / max(1, items))
+    chance[items:] = share / max(1, queries - items)
+    return np.asarray(chance / chance.sum())

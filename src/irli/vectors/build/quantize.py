@@ -1,4 +1,4 @@
-"""The form in which routers serve: 8-bit weights where rounding them costs little, else floats.
+"""Phase 3, quantize: routers with 8-bit weights where rounding them costs little, else floats.
 
 8 bits are a quarter of the memory to read. But where items are dense in some places and sparse in
 others, a step of 8 bits may be wider than the dense places.
@@ -6,18 +6,14 @@ others, a step of 8 bits may be wider than the dense places.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.engine.router import Router
-from irli.engine.vector_layout import VectorLayout
-from irli.vectors.build.held_out import HeldOut
-from irli.vectors.build.thresholds import count_scanned, find_homes, find_threshold, find_truth
-from irli.vectors.searcher import Searcher
+from irli.vectors.build.ground_truth import GroundTruth
+from irli.vectors.build.thresholds import count_scanned, find_homes, find_threshold
 
 log = get_logger(__name__)
 
@@ -26,30 +22,38 @@ _RECALL = 0.95  # at which both forms are compared
 _DEARER = 1.1  # times the entries that rounded routers may scan
 
 
-def choose_form(
+def quantize(
     routers: list[Router],
     recipe: Recipe,
-    make_layout: Callable[[list[Router]], VectorLayout],
-    metric: str,
-    held: HeldOut,
+    vectors: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    items: NDArray[np.int32],
+    truth: GroundTruth,
 ) -> list[Router]:
-    """Return the routers in the form of the recipe, or as they are if rounding costs too much."""
+    """Return the routers with 8-bit weights, or as they are if the recipe or the data needs that.
+
+    Parameters
+    ----------
+    offsets, items : arrays of shape (R, B + 1) and (entries,)
+        The buckets.
+    truth : GroundTruth
+        Of the held-out queries.
+    """
     if recipe.scoring == "full" or routers[0].bytes.size:
         return routers  # they have the form already
-    layout = make_layout(routers)
-    sample = _take_sample(layout.vectors, held)
-    rounded = [router.to_int8(sample) for router in routers]
-    homes, truth = find_homes(layout), find_truth(layout, metric, held)
+    sample = np.asarray(vectors[:: max(1, len(vectors) // _SAMPLE)])
+    rounded = [router.to_int8(np.concatenate([truth.queries, sample])) for router in routers]
+    loads, homes = np.diff(offsets, axis=1).ravel(), find_homes(offsets, items)
 
-    def scan(searcher: Searcher) -> float:
-        return count_scanned(searcher, held, find_threshold(searcher, homes, held, truth, _RECALL))
+    def scan(forms: list[Router]) -> float:
+        def route(queries: NDArray[np.float32]) -> NDArray[np.float32]:
+            return np.concatenate([form.log_probabilities(queries) for form in forms], axis=1)
 
-    before, after = scan(Searcher(layout)), scan(Searcher(make_layout(rounded)))
+        threshold = find_threshold(
+            route, truth.queries, truth.neighbors, homes, len(loads), _RECALL
+        )
+        return count_scanned(route, truth.queries, loads, threshold)
+
+    before, after = scan(routers), scan(rounded)
     log.info("routers: %.0f entries for recall %.2f, %.0f in 8 bits", before, _RECALL, after)
     return rounded if after <= _DEARER * before else routers
-
-
-def _take_sample(vectors: NDArray[np.float32], held: HeldOut) -> NDArray[np.float32]:
-    """Return typical queries: the held-out ones, and some of the items."""
-    items = np.asarray(vectors[:: max(1, len(vectors) // _SAMPLE)])
-    return np.concatenate([held.queries, items])

@@ -1,4 +1,4 @@
-"""Mend a partition: an item that its own query would miss gets one more bucket.
+"""Phase 4, add_self_hits: an item that its own query would miss gets one more bucket.
 
 Affinity places an item where the queries of its neighbours go. An item that is nobody's neighbour
 may end up in a bucket that its own query does not probe. Then a search for it finds others. Such
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from irli.base.logs import get_logger
 from irli.base.memory import release_pages
 from irli.engine.vector_layout import VectorLayout
-from irli.vectors.build.held_out import HeldOut
+from irli.vectors.build.ground_truth import GroundTruth
+from irli.vectors.build.thresholds import Route, find_homes, find_threshold, route_blocks
 from irli.vectors.parameters import SearchParameters
-from irli.vectors.build.thresholds import find_homes, find_threshold, find_truth, route, split_rows
 from irli.vectors.searcher import Searcher
 
 log = get_logger(__name__)
@@ -26,8 +26,8 @@ _CHOICES = 8  # buckets that an item tries
 _SLACK = 2.0  # times the mean load, which a bucket may reach
 
 
-def mend_partition(
-    layout: VectorLayout, metric: str, held: HeldOut
+def add_self_hits(
+    layout: VectorLayout, metric: str, truth: GroundTruth
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return offsets (R, B + 1) and items of the buckets in which every item finds itself.
 
@@ -37,10 +37,15 @@ def mend_partition(
     if metric == "ip" or layout.bias.shape[1] == 1:  # one bucket holds all
         return layout.offsets, layout.items
     searcher = Searcher(layout)
-    homes = find_homes(layout)
-    truth = find_truth(layout, metric, held)
-    threshold = find_threshold(searcher, homes, held, truth, _RECALL)
-    missed, first, lead = _list_missed(searcher, homes, threshold)
+
+    def route(queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        return searcher.route(queries).reshape(len(queries), -1)
+
+    homes = find_homes(layout.offsets, layout.items)
+    threshold = find_threshold(
+        route, truth.queries, truth.neighbors, homes, layout.bias.size, _RECALL
+    )
+    missed, first, lead = _list_missed(route, layout, homes, threshold)
     parameters = SearchParameters(threshold=float(np.exp(threshold)))
     items = np.ascontiguousarray(layout.vectors[missed])
     found = searcher.search(items, parameters.to_plan(1))[1][:, 0]
@@ -49,32 +54,30 @@ def mend_partition(
     order = np.argsort(-lead, kind="stable")  # the others have more buckets to go to
     missed, first = missed[order], first[order]
     missed, chosen = _choose_buckets(layout, missed, first, homes[missed])
-    log.info("mended: %d of %d items get one more bucket", len(missed), len(layout.vectors))
+    log.info("self-hits: %d of %d items get one more bucket", len(missed), len(layout.vectors))
     return _add_entries(layout, missed, chosen)
 
 
 def _list_missed(
-    searcher: Searcher, homes: NDArray[np.int32], threshold: float
+    route: Route, layout: VectorLayout, homes: NDArray[np.int32], threshold: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """Return the items that no probed bucket of theirs holds.
 
     Also their best buckets of repetition 0, and how far the first of these is ahead.
     """
-    vectors = searcher.layout.vectors
-    repetitions, buckets = searcher.layout.bias.shape
+    repetitions, buckets = layout.bias.shape
     missed, first, lead = [], [], []
-    start = 0
-    for logits, own in zip(route(searcher, vectors), split_rows(searcher, homes), strict=True):
+    for part, logits in route_blocks(route, layout.vectors, layout.bias.size):
+        own = homes[part]
         tops = logits.reshape(-1, repetitions, buckets).max(axis=2)
         reach = np.take_along_axis(logits, own, axis=1)
         top = np.take_along_axis(tops, own // buckets, axis=1)
         rows = np.flatnonzero(~((reach >= threshold) | (reach >= top)).any(axis=1))
-        missed.append(start + rows)
+        missed.append(part.start + rows)
         ranked = _rank_buckets(logits[rows, :buckets])
         first.append(ranked)
         lead.append(logits[rows, ranked[:, 0]] - logits[rows, ranked[:, 1]])
-        start += len(logits)
-        release_pages(vectors)
+        release_pages(layout.vectors)
     return np.concatenate(missed), np.concatenate(first), np.concatenate(lead)
 
 

@@ -2,72 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.engine.exact import exact_neighbors
-from irli.engine.vector_layout import VectorLayout
-from irli.vectors.build.held_out import HeldOut
-from irli.vectors.searcher import Searcher
-
-_WIDTH = 10  # neighbours of a held-out query
 _BLOCK = 1 << 21  # log-probabilities computed at a time
 
+# Returns the log-probabilities (n, R B) of queries (n, d).
+Route = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
-def find_homes(layout: VectorLayout) -> NDArray[np.int32]:
+
+def find_homes(offsets: NDArray[np.int64], items: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the buckets of each item (N, w), as r B + bucket. The last one fills up the row."""
-    repetitions, buckets = layout.bias.shape
-    loads = np.diff(layout.offsets, axis=1).ravel()
-    place = np.repeat(np.arange(repetitions * buckets, dtype=np.int32), loads)
-    order = np.argsort(layout.items, kind="stable")
-    counts = np.bincount(layout.items, minlength=len(layout.vectors))
+    loads = np.diff(offsets, axis=1).ravel()
+    place = np.repeat(np.arange(len(loads), dtype=np.int32), loads)
+    order = np.argsort(items, kind="stable")
+    counts = np.bincount(items)
     ends = np.cumsum(counts)
     column = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     homes: NDArray[np.int32] = place[order][(ends - counts)[:, None] + column]
     return homes
 
 
-def find_truth(layout: VectorLayout, metric: str, held: HeldOut) -> NDArray[np.int64]:
-    """Return the nearest items of the held-out queries (n, 10), padded with -1."""
-    width = min(_WIDTH, max(1, len(layout.vectors) - 1))
-    return exact_neighbors(held.queries, layout.vectors, width, metric, rows=held.rows)
-
-
 def find_threshold(
-    searcher: Searcher,
+    route: Route,
+    queries: NDArray[np.float32],
+    neighbors: NDArray[np.int64],
     homes: NDArray[np.int32],
-    held: HeldOut,
-    truth: NDArray[np.int64],
+    width: int,
     recall: float,
 ) -> float:
-    """Return the log-probability of buckets that finds this share of the true neighbours."""
-    reach = [
-        logits[np.arange(len(logits))[:, None, None], homes[np.maximum(rows, 0)]].max(axis=2)
-        for logits, rows in zip(
-            route(searcher, held.queries), split_rows(searcher, truth), strict=True
-        )
+    """Return the log-probability of buckets that finds this share of the neighbours (n, w)."""
+    reached = [
+        logits[np.arange(len(logits))[:, None, None], homes[np.maximum(neighbors[part], 0)]]
+        for part, logits in route_blocks(route, queries, width)
     ]
-    known = np.concatenate(reach)[truth >= 0]
+    known = np.concatenate(reached).max(axis=2)[neighbors >= 0]
     return float(np.quantile(known, 1 - recall)) if len(known) else 0.0  # a single item
 
 
-def count_scanned(searcher: Searcher, held: HeldOut, threshold: float) -> float:
-    """Return the entries that a held-out query scans on average, down to the threshold."""
-    loads = np.diff(searcher.layout.offsets, axis=1).ravel()
-    scanned = [(logits >= threshold) @ loads for logits in route(searcher, held.queries)]
-    return float(np.concatenate(scanned).mean())
+def count_scanned(
+    route: Route, queries: NDArray[np.float32], loads: NDArray[np.int64], threshold: float
+) -> float:
+    """Return the entries that a query scans on average, down to the threshold."""
+    blocks = route_blocks(route, queries, len(loads))
+    return float(np.concatenate([(logits >= threshold) @ loads for _, logits in blocks]).mean())
 
 
-def split_rows(searcher: Searcher, rows: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return blocks of rows, as `route` makes them."""
-    step = max(1, _BLOCK // searcher.layout.bias.size)
-    return [rows[start : start + step] for start in range(0, len(rows), step)]
-
-
-def route(searcher: Searcher, queries: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-    """Yield the log-probabilities (n, R B) of a few queries at a time."""
-    for part in split_rows(searcher, queries):
-        yield searcher.route(part).reshape(len(part), -1)
+def route_blocks(
+    route: Route, queries: NDArray[np.float32], width: int
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Yield the log-probabilities (n, R B) of a few queries at a time, R B = `width`."""
+    step = max(1, _BLOCK // width)
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        yield part, route(queries[part])

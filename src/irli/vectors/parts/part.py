@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,10 @@ from irli.base.threads import thread_count
 from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.errors import InvalidParameter
+from irli.vectors.build.ground_truth import GroundTruth
 from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.cost import count_exact_work, count_work
+from irli.vectors.cost import Sizes, count_exact_work, count_work
 from irli.vectors.front import Answer, Filters
 from irli.vectors.parameters import FilterPlan, SearchParameters
 from irli.vectors.range_search import find_within
@@ -159,7 +159,7 @@ class VectorPart(Part):
         threads: int | None = None,
     ) -> RangeResult:
         """Return all items within a radius of each query."""
-        all_items = count_exact_work(self.searcher.layout, len(self))
+        all_items = count_exact_work(Sizes.of(self.searcher.layout), len(self))
         exact = dataclasses.replace(parameters, exact=True)
 
         def search(rows: NDArray[np.int64], k: int) -> Answer:
@@ -215,47 +215,48 @@ class VectorPart(Part):
 
         Many queries are compared with the allowed items together, so it pays for more of them.
         """
-        layout = self.searcher.layout
-        exact = count_exact_work(layout, allowed)
-        level = math.log2(len(layout.vectors) / max(1, allowed))
+        sizes = Sizes.of(self.searcher.layout)
+        exact = count_exact_work(sizes, allowed)
+        level = math.log2(sizes.items / max(1, allowed))
         if parameters.points:
             routed = parameters.work_at(k * 2**level)
         else:  # given by the user
-            routed = count_work(layout, 0, 0, 0, codes=False)
-        if count_exact_work(layout, allowed, queries) <= routed or allowed <= k:
+            routed = count_work(sizes, 0, 0, 0, codes=False)
+        if count_exact_work(sizes, allowed, queries) <= routed or allowed <= k:
             return parameters.to_plan(k, FilterPlan(all=True))
         dear = parameters.find_level(k, above=level, work=exact / _EAGER)
         return parameters.to_plan(k, FilterPlan(level, dear))
 
     # --- tuning --------------------------------------------------------------------------------
 
-    def tune(self, recall: float, k: int, queries: NDArray[np.float32] | None = None) -> TuneResult:
-        """Find the search of least work that reaches `recall` at k."""
-        return self._tune(self.tuning, recall, k, queries)
-
-    def propose(self, recalls: Sequence[float], k: int, queries: Any) -> list[TuneResult]:
-        """Return the search of least work for each recall, on the items of this part."""
-        held = hold_out(self.tuning.queries, self.tuning.rows)  # parts are merged by distance
-        return [self._tune(held, recall, k, queries) for recall in recalls]
-
-    def _tune(
-        self, held: HeldOut, recall: float, k: int, queries: NDArray[np.float32] | None
+    def tune(
+        self,
+        recall: float,
+        k: int,
+        queries: NDArray[np.float32] | None = None,
+        truth: GroundTruth | None = None,
     ) -> TuneResult:
+        """Find the search of least work that reaches `recall` at k: see `tune`."""
+        from irli.vectors.tuning.measure import Meter
         from irli.vectors.tuning.tune import tune
 
-        recipe = self.contents.recipe
+        held, recipe = self.tuning, self.contents.recipe
         if queries is not None:
             held = hold_out(prepare_vectors(queries, self.metric))
         if recipe.name != "exact":
             require_queries(held.queries)
-        return tune(self.searcher, held, self.metric, recall, k, recipe.search == "votes")
+        ask, by_votes = Meter(self.searcher, self.metric).ask, recipe.search == "votes"
+        return tune(ask, held, self.metric, recall, k, by_votes=by_votes, truth=truth)
 
-    def held_out(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return about `count` held-out items as queries, and their ids."""
-        queries, rows, _ = self.tuning
-        items = np.flatnonzero(rows >= 0)
-        items = items[:: max(1, len(items) // count)]
-        return np.array(queries[items]), self.ids.values[rows[items]]
+    def measure(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the `Meter` of this part."""
+        from irli.vectors.tuning.measure import Meter
+
+        return getattr(Meter(self.searcher, self.metric), method)(*arguments)
+
+    def held_out(self) -> HeldOut:
+        """Return what `fit` held out of this part. Relevance is left out: distances are merged."""
+        return hold_out(np.array(self.tuning.queries), np.array(self.tuning.rows))
 
     # --- inspecting ----------------------------------------------------------------------------
 

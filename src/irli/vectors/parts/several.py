@@ -146,7 +146,7 @@ class VectorParts:
 
     def tune(self, recall: float, k: int, queries: NDArray[np.float32] | None) -> TuneResult:
         """Find parameters for all parts whose merged results reach `recall` at k."""
-        return tune_parts(self, recall, k, queries)
+        return tune_parts(self.group, recall, k, queries, self.held)
 
     # --- inspecting ----------------------------------------------------------------------------
 

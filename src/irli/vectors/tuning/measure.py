@@ -1,10 +1,14 @@
-"""Trial: held-out queries with their true neighbours, to measure search parameters on."""
+"""Measure searches on held-out queries: `Meter` in one index, `Evaluator` in all parts of one.
+
+An index in memory is one part. Several parts answer alike, and what they found is merged. So one
+tuner serves both.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,24 +16,102 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.threads import thread_count
-from irli.engine.exact import exact_neighbors
-from irli.errors import FormatError
-from irli.vectors.build.held_out import HeldOut
-from irli.vectors.cost import count_query_work
+from irli.vectors.build.ground_truth import (
+    GroundTruth,
+    add_tie,
+    are_as_near,
+    find_truth,
+    measure_own,
+)
+from irli.vectors.build.held_out import SAMPLE, HeldOut, make_strange_queries, sample_items
+from irli.vectors.cost import Sizes, count_query_work
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.searcher import Searcher
 
+MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
 _MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
-_MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
-_SELF_SAMPLE = 10_000  # items that are tried whether they find themselves
 _LEAST = 1e-8  # smallest threshold that is tried before every bucket is probed, or smaller
-_COPIES = 32  # of an item that are left out
-ROUTED = 64  # queries routed at a time
-_TIE = {"l2": 1e-5, "ip": 1e-6, "cosine": 1e-6}  # a relative difference that is due to rounding
+_ROUTED = 64  # queries routed at a time
+
+# Calls a method of the `Meter` of every part, and returns their answers.
+Ask = Callable[..., list[Any]]
+
+
+class Answers(NamedTuple):
+    """What a search did, query by query, in one part or on average over all parts."""
+
+    distances: NDArray[np.float32]  # (n, k), as the kernels compute them
+    rows: NDArray[np.int64]  # (n, k)
+    counts: NDArray[np.float64]  # (n, 8): see `WORK`
+    work: NDArray[np.float64]  # (n,)
+
+
+class Meter:
+    """What tuning asks of one part of an index."""
+
+    def __init__(self, searcher: Searcher, metric: str) -> None:
+        self.searcher, self.metric = searcher, metric
+
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of the only part."""
+        return [getattr(self, method)(*arguments)]
+
+    def measure_sizes(self) -> Sizes:
+        """Return the sizes that decide what a search costs."""
+        return Sizes.of(self.searcher.layout)
+
+    def sample(self, most: int) -> NDArray[np.float32]:
+        """Return some of the items."""
+        return sample_items(self.searcher.layout.vectors, most)
+
+    def find_truth(
+        self, queries: NDArray[np.float32], rows: NDArray[np.int64], k: int
+    ) -> GroundTruth:
+        """Return the ground truth of queries among the items of this part."""
+        return find_truth(self.searcher.layout.vectors, self.metric, queries, rows, k)
+
+    def route(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the log-probabilities of all buckets: (n, R, B)."""
+        return self.searcher.route(queries)
+
+    def find_scales(self) -> NDArray[np.float32]:
+        """Return base and reach of each bucket (2, B), or an empty array: see `Centroids`."""
+        centroids = self.searcher.layout.centroids
+        return np.stack([centroids.base, centroids.reach])
+
+    def measure(
+        self, queries: NDArray[np.float32], k: int, parameters: SearchParameters, fill: bool
+    ) -> Answers:
+        """Search, and count the work. Without `fill`, more work never lowers the recall."""
+        layout = self.searcher.layout
+        plan = parameters.to_plan(min(k, len(layout.vectors)), fill=fill)
+        distances, rows, counts = self.searcher.measure(queries, plan, thread_count(None))
+        work = count_query_work(Sizes.of(layout), counts)
+        return Answers(distances, rows, counts.astype(np.float64), work)
+
+
+def find_tuning_truth(ask: Ask, held: HeldOut, metric: str, k: int) -> GroundTruth:
+    """Return the ground truth of held-out queries, followed by strange ones, in all parts."""
+    some = SAMPLE // len(ask("measure_sizes"))
+    strange = make_strange_queries(np.concatenate(ask("sample", some)), metric)
+    queries = np.concatenate([held.queries, strange])
+    rows = np.concatenate([held.rows, np.full(len(strange), -1)])
+    return merge_truths(ask("find_truth", queries, rows, k))
+
+
+def merge_truths(parts: list[GroundTruth]) -> GroundTruth:
+    """Return the ground truth among the items of all parts. `neighbors` are those of the first."""
+    distances = np.concatenate([part.distances for part in parts], axis=1)
+    k = parts[0].distances.shape[1]
+    return parts[0]._replace(
+        distances=np.sort(distances, axis=1)[:, :k],
+        nearest=np.concatenate([part.nearest for part in parts], axis=1),
+        copies=np.sum([part.copies for part in parts], axis=0),
+    )
 
 
 class Measured(NamedTuple):
-    """What a search did on the held-out queries, on average."""
+    """What a search did on the held-out queries, on average. Work is that in one part."""
 
     recall: float
     safe_recall: float  # less a margin, for the chance in the choice of the queries
@@ -38,112 +120,79 @@ class Measured(NamedTuple):
     work: float
 
 
-class MeasuredQueries(NamedTuple):
-    """What a search did, query by query."""
-
-    recall: NDArray[np.float64]  # (n,)
-    counts: NDArray[np.int64]  # (n, 8): see `WORK`
-    work: NDArray[np.float64]  # (n,)
-
-
-def make_trials(
-    searcher: Searcher, held: HeldOut, metric: str, ks: list[int], length: float | None = None
-) -> list[Trial]:
-    """Return a trial for each k. The true neighbours are computed once for few and for many."""
-    trials: dict[int, Trial] = {}
-    for part, step in (
-        ([k for k in ks if k < _MANY], 1),
-        ([k for k in ks if k >= _MANY], max(1, len(held.rows) // _QUERIES)),
-    ):
-        if part:
-            some = HeldOut(held.queries[::step], held.rows[::step], held.relevant[::step])
-            truth = _find_truth(searcher, some, metric, max(part))
-            trials |= {k: Trial(searcher, some, metric, k, truth, length) for k in part}
-    return [trials[k] for k in ks]
-
-
-def _find_truth(
-    searcher: Searcher, held: HeldOut, metric: str, k: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the kernel distances of the k nearest items (n, k), and how many copies were left out.
-
-    A held-out item stands for a new query. A new query has no copies among the items, so those of
-    the item are no neighbours either. Missing distances are infinite.
-    """
-    vectors = searcher.layout.vectors
-    width = min(k + _COPIES, len(vectors))
-    rows = exact_neighbors(held.queries, vectors, width, metric, rows=held.rows)
-    near = np.full((len(rows), k), np.inf, dtype=np.float32)
-    copies = np.zeros(len(rows), dtype=np.int64)
-    for i, query in enumerate(held.queries):
-        found = vectors[rows[i][rows[i] >= 0]]
-        equal = (found == query).all(axis=1) & (held.rows[i] >= 0)
-        copies[i] = equal.sum()
-        found = found[~equal][:k]
-        if metric == "l2":
-            near[i, : len(found)] = np.square(found - query).sum(axis=1)
-        else:
-            near[i, : len(found)] = -(found @ query)
-    return near, copies
-
-
-class Trial:
-    """Held-out queries with the distances of their true neighbours, to measure parameters on."""
+class Evaluator:
+    """Queries with their true k nearest neighbours, to measure search parameters on."""
 
     def __init__(
-        self,
-        searcher: Searcher,
-        held: HeldOut,
-        metric: str,
-        k: int,
-        truth: tuple[NDArray[np.float32], NDArray[np.int64]],
-        length: float | None = None,
+        self, ask: Ask, metric: str, k: int, truth: GroundTruth, length: float | None = None
     ) -> None:
-        self.searcher, self.metric, self.k, self.length = searcher, metric, k, length
-        self.queries, self.rows = np.ascontiguousarray(held.queries), np.asarray(held.rows)
-        near, self._copies = truth
-        self._count = np.isfinite(near[:, :k]).sum(axis=1)
-        self._last = near[np.arange(len(near)), np.maximum(self._count, 1) - 1]
-        self.nearest = near[:, 0]
+        self.ask, self.metric, self.k, self.length = ask, metric, k, length
+        self.queries, self.are_items = np.ascontiguousarray(truth.queries), truth.are_items
+        each: list[Sizes] = ask("measure_sizes")
+        self.sizes, self.parts = each[0], len(each)
+        self._own = np.where(self.are_items, measure_own(self.queries, metric), np.nan)[:, None]
+        self._more = int(truth.copies.max(initial=0))  # the item itself, and its copies
+        self._count = np.isfinite(truth.distances[:, :k]).sum(axis=1)
+        last = truth.distances[np.arange(len(truth.copies)), np.maximum(self._count, 1) - 1]
+        self._last = add_tie(last, metric)[:, None]
+        self.nearest = truth.nearest
         if metric == "ip":  # so that it holds for queries of any length
-            self.nearest = self.nearest / np.maximum(np.linalg.norm(self.queries, axis=1), 1e-30)
+            lengths = np.linalg.norm(self.queries, axis=1, keepdims=True)
+            self.nearest = self.nearest / np.maximum(lengths, 1e-30)
         self.least = self._find_least()
         self.measure = cache(self._measure)
         self.self_hits = cache(self._count_self_hits)
 
     def _find_least(self) -> float:
         """Return the least threshold to try. For sharp routers it is tiny: it finds half of all."""
-        some = next(self.route(), np.zeros(1, dtype=np.float32))
-        return float(np.clip(np.exp(np.median(some.astype(np.float64))), 1e-300, _LEAST))
+        logits = next(self.route())[1] if len(self.queries) else np.zeros(1)
+        return float(np.clip(np.exp(np.median(np.float64(logits))), 1e-300, _LEAST))
 
-    def route(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the log-probabilities (n, R, B) of a few queries at a time."""
-        for start in range(0, len(self.queries), ROUTED):
-            queries = self.queries[start : start + ROUTED]
+    def route(self) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """Yield the log-probabilities (n, P, R, B) of a few queries at a time, in P parts."""
+        for start in range(0, len(self.queries), _ROUTED):
+            part = slice(start, start + _ROUTED)
+            queries = self.queries[part]
             if self.length:
                 lengths = np.linalg.norm(queries, axis=1, keepdims=True)
                 factors = self.length / np.where(lengths > 0, lengths, self.length)
                 queries = (queries * factors).astype(np.float32)
-            yield self.searcher.route(queries)
+            yield part, np.stack(self.ask("route", queries), axis=1)
 
     def choose_point(self, parameters: SearchParameters) -> SearchParameters:
         """Return the parameters with the operating point for k alone, where no query is strange."""
         points = tuple(point for point in parameters.points if point.k == self.k)
         return dataclasses.replace(parameters, points=points, far=None)
 
-    def measure_each(self, parameters: SearchParameters) -> MeasuredQueries:
-        """Return recall and work of each query. A query never counts as its own neighbour."""
-        spare = self._copies.max(initial=0) + bool((self.rows >= 0).any())  # copies, and itself
-        more = int(min(self.k + spare, len(self.searcher.layout.vectors)))
+    def measure_each(
+        self, parameters: SearchParameters
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return recall (n,), counts (n, 8) and work (n,). No query counts as its own neighbour."""
         parameters = dataclasses.replace(parameters, length=self.length)
-        plan = parameters.to_plan(more, fill=False)  # so that more work never lowers the recall
-        distances, found, counts = self.searcher.measure(self.queries, plan, thread_count(None))
-        near = distances <= (self._last + _TIE[self.metric] * np.abs(self._last))[:, None]
-        others = (found >= 0) & (found != self.rows[:, None])
-        hits = (near & others).sum(axis=1) - self._copies
-        hits = np.clip(hits, 0, self._count)
+        distances, _, counts, work = self.search(self.queries, self.k + self._more, parameters)
+        with np.errstate(invalid="ignore"):  # missing items are infinitely far
+            near = (distances <= self._last) & ~are_as_near(distances, self._own, self.metric)
+        hits = np.minimum(near.sum(axis=1), self._count)
         recall = np.divide(hits, self._count, out=np.ones(len(hits)), where=self._count > 0)
-        return MeasuredQueries(recall, counts, count_query_work(self.searcher.layout, counts))
+        return recall, counts, work
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        parameters: SearchParameters,
+        fill: bool = False,
+    ) -> Answers:
+        """Return the distances in all parts (n, k), and the counts and the work in one of them."""
+        each: list[Answers] = self.ask("measure", queries, k, parameters, fill)
+        if len(each) == 1:
+            return each[0]
+        return Answers(
+            np.sort(np.concatenate([part.distances for part in each], axis=1), axis=1)[:, :k],
+            each[0].rows[:, :0],
+            np.mean([part.counts for part in each], axis=0),
+            np.mean([part.work for part in each], axis=0),
+        )
 
     def _measure(self, parameters: SearchParameters) -> Measured:
         """Return recall and work.
@@ -152,10 +201,10 @@ class Trial:
         many easy items must not hide a few hard queries.
         """
         share, counts, work = self.measure_each(parameters)
-        kinds = [share[kind] for kind in (self.rows >= 0, self.rows < 0) if kind.any()]
+        kinds = [share[kind] for kind in (self.are_items, ~self.are_items) if kind.any()]
         recalls = [float(each.mean()) for each in kinds]
         errors = [float(each.std() / math.sqrt(len(each))) for each in kinds]
-        safe = [mean - _MARGIN * error for mean, error in zip(recalls, errors, strict=True)]
+        safe = [mean - MARGIN * error for mean, error in zip(recalls, errors, strict=True)]
         return Measured(
             recall=min(recalls, default=1.0),
             safe_recall=min(safe, default=1.0),
@@ -168,22 +217,17 @@ class Trial:
         """Return the share of the items that find themselves, or an item with equal numbers."""
         if self.metric == "ip":
             return 1.0
-        vectors = self.searcher.layout.vectors
-        rows = np.arange(len(vectors))[:: max(1, len(vectors) // _SELF_SAMPLE)]
-        items = np.ascontiguousarray(vectors[rows])
-        require_finite(items)
-        plan = parameters.to_plan(1)
-        distances, found, _ = self.searcher.measure(items, plan, thread_count(None))
-        own = np.zeros(len(items)) if self.metric == "l2" else -np.square(items).sum(axis=1)
-        near = distances[:, 0] <= own + _TIE[self.metric] * np.abs(own)  # as near as itself
-        equal = (found[:, 0] >= 0) & near
-        return float(equal.mean())
+        hits, count = 0, 0
+        for items in self.ask("sample", SAMPLE // self.parts):
+            found = self.search(items, 1, parameters, fill=True).distances[:, 0]
+            hits += int((found <= add_tie(measure_own(items, self.metric), self.metric)).sum())
+            count += len(items)
+        return hits / count
 
 
-def require_finite(vectors: NDArray[Any]) -> None:
-    """Raise if vectors of the index are not finite: only a forged folder has such."""
-    if not np.isfinite(vectors).all():
-        raise FormatError(
-            "The vectors of the index must be finite numbers, and some are not. "
-            "Build the index again."
-        )
+def make_evaluators(
+    ask: Ask, metric: str, truth: GroundTruth, ks: list[int], length: float | None = None
+) -> list[Evaluator]:
+    """Return an evaluator for each k. Fewer queries are enough for a large one."""
+    some = truth.take(slice(None, None, max(1, len(truth.queries) // _QUERIES)))
+    return [Evaluator(ask, metric, k, some if k >= _MANY else truth, length) for k in ks]

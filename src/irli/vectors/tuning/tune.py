@@ -18,21 +18,18 @@ from irli._native import MOST_CANDIDATES
 from irli.base.checks import check_float, check_int
 from irli.base.logs import get_logger
 from irli.base.recipe import is_exact_cheap
-from irli.engine.exact import exact_neighbors
-from irli.engine.vector_layout import VectorLayout
+from irli.vectors.build.ground_truth import GroundTruth
 from irli.vectors.build.held_out import HeldOut
-from irli.vectors.build.thresholds import find_homes
-from irli.vectors.cost import count_exact_work
+from irli.vectors.cost import Sizes, count_exact_work
 from irli.vectors.parameters import OperatingPoint, SearchParameters
-from irli.vectors.searcher import Searcher
 from irli.vectors.tune_result import TuneResult, describe_exact
 from irli.vectors.tuning.by_relevance import tune_by_relevance
-from irli.vectors.tuning.measure import ROUTED, Measured, Trial, make_trials
+from irli.vectors.tuning.measure import Ask, Evaluator, find_tuning_truth, make_evaluators
 from irli.vectors.tuning.strange_queries import allow_strange
 
 log = get_logger(__name__)
 
-_KS = (1, 10, 100, 300, 1000)  # the numbers of items to tune for, besides the given one
+KS = (1, 10, 100, 300, 1000)  # the numbers of items to tune for, besides the given one
 _SELF_HITS = 0.999  # the share of the items that must find themselves
 _SAMPLED_HITS = 0.9993  # of those that are tried
 _STRIDES = 16  # coarse steps of a threshold, from the least work to the most
@@ -44,69 +41,75 @@ _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multipl
 _BY_CODES = (40, 20, 12, 8, 5, 3, 2)  # tried with codes
 _FEWER = 3  # of these multiples are tried for other k
 _VOTES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # the least votes of a candidate that are tried
-_MORE_PROBES = 1.06  # times as many probes, until they reach the recall
 _TOO_MUCH = 2.0  # times the least work, from which on more votes are not tried
 _MOST_SCANNED = 0.5  # reading more of the items than this is hardly better than comparing all
 
 
 def tune(
-    searcher: Searcher,
+    ask: Ask,
     held: HeldOut,
     metric: str,
     recall: float,
     k: int,
+    *,
     by_votes: bool = False,
+    truth: GroundTruth | None = None,
 ) -> TuneResult:
     """Find the parameters of least work whose recall on the held-out queries reaches `recall`.
 
-    With `by_votes`, they are those of the paper: probes, and the least votes of a candidate.
+    Parameters
+    ----------
+    ask : callable
+        Calls a method of the `Meter` of each part, with the same arguments.
+    by_votes : bool
+        Whether the parameters are those of the paper: probes, and the least votes of a candidate.
+    truth : GroundTruth, optional
+        Of the held-out queries, then of strange ones. By default it is found here.
     """
     check_float("recall", recall, at_least=0.0, at_most=1.0, owner="tune")
     check_int("k", k, at_least=1, owner="tune")
-    items = len(searcher.layout.vectors)
+    each: list[Sizes] = ask("measure_sizes")
+    sizes, items = each[0], sum(part.items for part in each)
     k = min(k, items)
-    if searcher.layout.bias.size == 1:  # one bucket: all items are compared
-        return describe_exact(searcher.layout, k)
+    if sizes.repetitions * sizes.buckets == 1:  # one bucket: all items are compared
+        return describe_exact(sizes, k, len(each))
     if held.by_relevance:
-        return tune_by_relevance(searcher, held, recall, k)
+        return tune_by_relevance(ask, held, recall, k)
+    ks = [k, *sorted({min(other, items) for other in KS} - {k})]
+    if truth is None:
+        truth = find_tuning_truth(ask, held, metric, k if by_votes else max(ks))
+    strange, truth = truth.take(slice(len(held.rows), None)), truth.take(slice(len(held.rows)))
     if by_votes:
-        [trial] = make_trials(searcher, held, metric, [k])
-        return _tune_votes(trial, recall)
-    others = {min(each, items) for each in _KS} - {k}
+        evaluator = Evaluator(ask, metric, k, truth)
+        return _report(evaluator, _find_votes(evaluator, recall).parameters, recall)
     length = _find_usual_length(held.queries) if metric == "ip" else None
-    trials = make_trials(searcher, held, metric, [k, *sorted(others)], length)
-    trial = trials[0]
-    best = _choose_family(trial, recall)
-    if _is_exact_better(searcher.layout, best.point.work):
-        return _compare_all(searcher.layout, recall, k, best.point.work)
-    points = [best.point, *(_find_point(other, best, recall) for other in trials[1:])]
+    evaluators = make_evaluators(ask, metric, truth, ks, length)
+    evaluator = evaluators[0]
+    best = _choose_family(evaluator, recall)
+    if _is_exact_better(sizes, best.work):
+        return _compare_all(evaluator, recall, best.work)
+    points = [best.point, *(_find_point(other, best, recall) for other in evaluators[1:])]
     parameters = dataclasses.replace(best.parameters, points=_make_monotone(points), length=length)
-    parameters = _let_items_find_themselves(trial, parameters, recall)
-    work = trial.measure(trial.choose_point(parameters)).work
-    if _is_exact_better(searcher.layout, work):
-        return _compare_all(searcher.layout, recall, k, work)
-    parameters = allow_strange(trials, parameters)
-    seen = trial.measure(trial.choose_point(parameters))
-    self_hits = trial.self_hits(parameters)
-    reached = seen.recall >= recall and self_hits >= _SELF_HITS
-    result = TuneResult(parameters, k, seen.recall, self_hits, seen.scanned, seen.work, reached)
-    _report(result, recall, items)
-    return result
+    parameters = _let_items_find_themselves(evaluator, parameters, recall)
+    work = evaluator.measure(evaluator.choose_point(parameters)).work
+    if _is_exact_better(sizes, work):
+        return _compare_all(evaluator, recall, work)
+    return _report(evaluator, allow_strange(evaluators, strange, parameters), recall)
 
 
-def _is_exact_better(layout: VectorLayout, work: float) -> bool:
+def _is_exact_better(sizes: Sizes, work: float) -> bool:
     """Whether comparing all items costs less than a search of so much work.
 
     Few items are always compared for less: whoever learned them wants to see what was learned.
     """
-    return not is_exact_cheap(*layout.vectors.shape) and work > count_exact_work(
-        layout, len(layout.vectors)
+    return not is_exact_cheap(sizes.items, sizes.dim) and work > count_exact_work(
+        sizes, sizes.items
     )
 
 
-def _compare_all(layout: VectorLayout, recall: float, k: int, work: float) -> TuneResult:
+def _compare_all(evaluator: Evaluator, recall: float, work: float) -> TuneResult:
     """Return a result that compares all items, and say why."""
-    exact = describe_exact(layout, k)
+    exact = describe_exact(evaluator.sizes, evaluator.k, evaluator.parts)
     log.warning(
         "tune: comparing all items takes %.0f us a query, and reaching recall %.3f at k=%d by "
         "buckets %.0f us: they tell little about the neighbours in this data. So all items are "
@@ -114,15 +117,29 @@ def _compare_all(layout: VectorLayout, recall: float, k: int, work: float) -> Tu
         "or check the metric and the scale of the columns.",
         exact.work / 1e3,
         recall,
-        k,
-        work / 1e3,
+        exact.k,
+        evaluator.parts * work / 1e3,
     )
     return exact
 
 
-def _report(tuned: TuneResult, recall: float, items: int) -> None:
-    """Log the result. Warn if the recall is missed, or reached by reading most of the items."""
+def _report(evaluator: Evaluator, parameters: SearchParameters, recall: float) -> TuneResult:
+    """Return what was measured. Warn if it misses the targets, or reads most of the items."""
+    seen = evaluator.measure(evaluator.choose_point(parameters))
+    self_hits, parts = evaluator.self_hits(parameters), evaluator.parts
+    # Votes are as the paper has them, where items may miss themselves.
+    found = self_hits >= _SELF_HITS or parameters.score == "votes"
+    tuned = TuneResult(
+        parameters=parameters,
+        k=evaluator.k,
+        recall=seen.recall,
+        self_hits=self_hits,
+        scanned=parts * seen.scanned,
+        work=parts * seen.work,
+        reached=seen.recall >= recall and found,
+    )
     log.info("tuned: %s, recall %.4f at k=%d", tuned.parameters, tuned.recall, tuned.k)
+    items = parts * evaluator.sizes.items
     if not tuned.reached:
         log.warning(
             "tune: recall %.3f at k=%d is out of reach; the best is %.3f, and %.4f of the items "
@@ -143,6 +160,7 @@ def _report(tuned: TuneResult, recall: float, items: int) -> None:
             tuned.scanned,
             items,
         )
+    return tuned
 
 
 def _find_usual_length(queries: NDArray[np.float32]) -> float:
@@ -162,24 +180,25 @@ def _find_usual_length(queries: NDArray[np.float32]) -> float:
 Family = Callable[[float], SearchParameters]
 
 
-class _Found(NamedTuple):
-    """The parameters of a family that were found."""
+class _Solution(NamedTuple):
+    """The parameters of least work of a family."""
 
     dial: float
     factor: int | None  # candidates, in multiples of k
     parameters: SearchParameters
+    work: float
     reached: bool
 
     @property
     def point(self) -> OperatingPoint:
-        return self.parameters.points[0]
+        return self.parameters.points[0]._replace(work=self.work)
 
 
 def _by_threshold(
-    trial: Trial, candidates: int | None, score: str, dial: float
+    evaluator: Evaluator, candidates: int | None, score: str, dial: float
 ) -> SearchParameters:
-    threshold = trial.least**dial if dial < 1 else 0.0
-    return _make_parameters(OperatingPoint(trial.k, threshold, candidates), score)
+    threshold = evaluator.least**dial if dial < 1 else 0.0
+    return _make_parameters(OperatingPoint(evaluator.k, threshold, candidates), score)
 
 
 def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchParameters:
@@ -192,76 +211,75 @@ def _make_parameters(point: OperatingPoint, score: str) -> SearchParameters:
     )
 
 
-def _compare_found(trial: Trial, recall: float, start: float = 0.0) -> _Found:
+def _compare_found(evaluator: Evaluator, recall: float, start: float = 0.0) -> _Solution:
     """Return the parameters of least work that compare all items found."""
-    family = partial(_by_threshold, trial, None, "log-probability")
-    return _find_cheapest(trial, None, family, recall, start)
+    family = partial(_by_threshold, evaluator, None, "log-probability")
+    return _find_cheapest(evaluator, None, family, recall, start)
 
 
-def _choose_family(trial: Trial, recall: float) -> _Found:
+def _choose_family(evaluator: Evaluator, recall: float) -> _Solution:
     """Return the parameters of least work: the best items by codes or by score, or all found."""
-    score, factors = _list_factors(trial.searcher)
-    found = _try_factors(trial, score, factors, 0.0, recall)
+    score, factors = _list_factors(evaluator.sizes)
+    found = _try_factors(evaluator, score, factors, 0.0, recall)
     start = found[0].dial if found and found[0].reached else 0.0
-    return _take_least([_compare_found(trial, recall, start), *found])
+    return _take_least([_compare_found(evaluator, recall, start), *found])
 
 
-def _find_point(trial: Trial, best: _Found, recall: float) -> OperatingPoint:
+def _find_point(evaluator: Evaluator, best: _Solution, recall: float) -> OperatingPoint:
     """Return the operating point of another k, with the score that is best at the first one.
 
     Routers learn where the nearest items are. For a large k, centroids may know more.
     """
     found = []
     if best.factor is not None:
-        score, factors = _list_factors(trial.searcher)
+        score, factors = _list_factors(evaluator.sizes)
         place = factors.index(best.factor)
         # A larger k needs fewer candidates for each item.
-        near = factors[place:] if trial.k > best.point.k else factors[: place + 1][-_FEWER:]
-        found = _try_factors(trial, score, near[:_FEWER], 0.0, recall)
+        near = factors[place:] if evaluator.k > best.point.k else factors[: place + 1][-_FEWER:]
+        found = _try_factors(evaluator, score, near[:_FEWER], 0.0, recall)
     least = _take_least(found) if found else None
     if least is None or not least.reached:
-        least = _compare_found(trial, recall)
-    if trial.k > best.point.k and trial.searcher.layout.centroids.centre.size:
+        least = _compare_found(evaluator, recall)
+    if evaluator.k > best.point.k and evaluator.ask("find_scales")[0].size:
         point = least.point._replace(threshold=best.point.threshold)
         close = _make_parameters(point, least.parameters.score)
-        family = partial(_by_centroids, close, trial.searcher.layout.bias.shape[1])
-        least = _take_least([least, _find_cheapest(trial, least.factor, family, recall)])
+        family = partial(_by_centroids, close, evaluator.sizes.buckets)
+        least = _take_least([least, _find_cheapest(evaluator, least.factor, family, recall)])
     return least.point
 
 
-def _list_factors(searcher: Searcher) -> tuple[str, tuple[int, ...]]:
+def _list_factors(sizes: Sizes) -> tuple[str, tuple[int, ...]]:
     """Return the score that can choose candidates, and how many to try, in multiples of k."""
-    if searcher.layout.codes.blocks.size:
+    if sizes.pieces:
         return "codes", _BY_CODES
-    if len(searcher.layout.bias) >= _VOTING:
+    if sizes.repetitions >= _VOTING:
         return "log-probability", _BY_SCORE
     return "", ()
 
 
 def _try_factors(
-    trial: Trial, score: str, factors: tuple[int, ...], start: float, recall: float
-) -> list[_Found]:
+    evaluator: Evaluator, score: str, factors: tuple[int, ...], start: float, recall: float
+) -> list[_Solution]:
     """Return what each number of candidates can do, from the most on. Fewer than enough fail."""
-    found: list[_Found] = []
+    found: list[_Solution] = []
     for factor in factors:
-        family = partial(_by_threshold, trial, factor * trial.k, score)
-        found.append(_find_cheapest(trial, factor, family, recall, start))
+        family = partial(_by_threshold, evaluator, factor * evaluator.k, score)
+        found.append(_find_cheapest(evaluator, factor, family, recall, start))
         if not found[-1].reached:
             break
         start = found[-1].dial  # fewer candidates need as many buckets, or more
     return found
 
 
-def _take_least(found: list[_Found]) -> _Found:
+def _take_least(found: list[_Solution]) -> _Solution:
     """Return what takes the least work, of those that reach the recall. The first wins a tie."""
-    return min(
-        (each for each in found if each.reached), key=lambda f: f.point.work, default=found[0]
-    )
+    reached = (each for each in found if each.reached)
+    return min(reached, key=lambda each: each.work, default=found[0])
 
 
 def _find_cheapest(
-    trial: Trial, factor: int | None, family: Family, recall: float, start: float = 0.0
-) -> _Found:
+    evaluator: Evaluator, factor: int | None, family: Family, recall: float, start: float = 0.0
+) -> _Solution:
     """Find the least work that reaches `recall`, given that more work never lowers it.
 
     Strides start at the dial `start`, so all items are scanned only if nothing less reaches the
@@ -271,7 +289,7 @@ def _find_cheapest(
     best, scanned, reached = -1.0, 0.0, False
     for stride in range(math.floor(start * _STRIDES), _STRIDES + 1):
         high = max(start, stride / _STRIDES)
-        seen = trial.measure(family(high))
+        seen = evaluator.measure(family(high))
         reached = seen.safe_recall >= recall
         if seen.safe_recall > best:
             best, scanned = seen.safe_recall, seen.scanned
@@ -280,40 +298,39 @@ def _find_cheapest(
     low = max(start, high - 1 / _STRIDES)
     for _ in range(_STEPS if reached and high > low else 0):
         middle = (low + high) / 2
-        if trial.measure(family(middle)).safe_recall >= recall:
+        if evaluator.measure(family(middle)).safe_recall >= recall:
             high = middle
         else:
             low = middle
     parameters = family(high)
-    point = parameters.points[0]._replace(work=trial.measure(parameters).work)
-    return _Found(high, factor, dataclasses.replace(parameters, points=(point,)), reached)
+    return _Solution(high, factor, parameters, evaluator.measure(parameters).work, reached)
 
 
 def _let_items_find_themselves(
-    trial: Trial, parameters: SearchParameters, recall: float
+    evaluator: Evaluator, parameters: SearchParameters, recall: float
 ) -> SearchParameters:
     """Lower the thresholds until nearly all items find themselves, if that can be reached.
 
     Or until it would cost less to compare all items. Where the true neighbours are lost among more
     entries, there are more candidates, too.
     """
-    layout = trial.searcher.layout
-    items = len(layout.vectors)
-    wider = parameters
-    while trial.self_hits(wider) < _SAMPLED_HITS:
+    sizes, wider = evaluator.sizes, parameters
+    while evaluator.self_hits(wider) < _SAMPLED_HITS:
         first = wider.points[0]
-        if first.threshold == 0.0 and (first.candidates or items) >= items:
-            return parameters.at(trial.k)
-        lower = first.threshold * trial.least**_STEP if first.threshold > trial.least else 0.0
+        if first.threshold == 0.0 and (first.candidates or sizes.items) >= sizes.items:
+            return parameters.at(evaluator.k)
+        lower = (
+            first.threshold * evaluator.least**_STEP if first.threshold > evaluator.least else 0.0
+        )
         points = [_widen(point, lower, wider.score) for point in wider.points]
         wider = dataclasses.replace(wider, points=_make_monotone(points))
-        seen = trial.measure(trial.choose_point(wider))
+        seen = evaluator.measure(evaluator.choose_point(wider))
         if wider.score == "codes" and seen.safe_recall < recall:
-            points = [_double_candidates(point, len(layout.items)) for point in wider.points]
+            points = [_double_candidates(point, sizes.entries) for point in wider.points]
             wider = dataclasses.replace(wider, points=tuple(points))
-        if _is_exact_better(layout, seen.work):
+        if _is_exact_better(sizes, seen.work):
             break
-    return wider.at(trial.k)
+    return wider.at(evaluator.k)
 
 
 def _double_candidates(point: OperatingPoint, items: int) -> OperatingPoint:
@@ -353,53 +370,18 @@ def _make_monotone(points: list[OperatingPoint]) -> tuple[OperatingPoint, ...]:
 # --- the paper's way -----------------------------------------------------------------------------
 
 
-def _tune_votes(trial: Trial, recall: float) -> TuneResult:
-    """Find the fewest probes for each number of votes, and take the pair of least work.
-
-    More votes need more probes and leave fewer candidates.
-    """
-    needed = _count_needed_probes(trial)
-    tried: list[tuple[SearchParameters, Measured]] = []
-    for votes in sorted({min(votes, needed.shape[1]) for votes in _VOTES}):
-        parameters = _find_probes(trial, votes, needed[:, votes - 1], recall)
-        tried.append((parameters, trial.measure(parameters)))
-        if tried[-1][1].work > _TOO_MUCH * min(seen.work for _, seen in tried):
+def _find_votes(evaluator: Evaluator, recall: float) -> _Solution:
+    """Return the pair of probes and votes of least work. More votes need more probes."""
+    sizes, solutions, start = evaluator.sizes, [], 0.0
+    most = max(1, sizes.entries // sizes.items)  # the buckets of an item
+    for votes in sorted({min(votes, most) for votes in _VOTES}):
+        family = partial(_by_probes, sizes.buckets, votes)
+        solutions.append(_find_cheapest(evaluator, None, family, recall, start))
+        start, work = solutions[-1].dial, solutions[-1].work
+        if not solutions[-1].reached or work > _TOO_MUCH * min(each.work for each in solutions):
             break
-    good = [each for each in tried if each[1].recall >= recall]
-    parameters, seen = min(good, key=lambda each: each[1].work, default=tried[0])
-    self_hits, reached = trial.self_hits(parameters), seen.recall >= recall
-    result = TuneResult(
-        parameters, trial.k, seen.recall, self_hits, seen.scanned, seen.work, reached
-    )
-    _report(result, recall, len(trial.searcher.layout.vectors))
-    return result
+    return _take_least(solutions)
 
 
-def _count_needed_probes(trial: Trial) -> NDArray[np.int64]:
-    """Return the probes that find each true neighbour with 1, 2, ... votes: (pairs, entries)."""
-    searcher, homes = trial.searcher, find_homes(trial.searcher.layout)
-    vectors, buckets = searcher.layout.vectors, searcher.layout.bias.shape[1]
-    truth = exact_neighbors(trial.queries, vectors, trial.k, trial.metric, rows=trial.rows)
-    needed = []
-    for start in range(0, len(truth), ROUTED):
-        logits = searcher.route(trial.queries[start : start + ROUTED])
-        for column in truth[start : start + ROUTED].T:
-            row = np.flatnonzero(column >= 0)[:, None]
-            own = homes[column[row[:, 0]]]  # (rows, entries)
-            reached = logits[row, own // buckets, own % buckets]
-            better = logits[row, own // buckets] > reached[:, :, None]
-            needed.append(np.sort(better.sum(axis=2), axis=1) + 1)
-    return np.concatenate(needed)
-
-
-def _find_probes(
-    trial: Trial, votes: int, needed: NDArray[np.int64], recall: float
-) -> SearchParameters:
-    """Return the fewest probes that reach the recall: about the quantile of those needed."""
-    buckets = trial.searcher.layout.bias.shape[1]
-    probes = int(np.quantile(needed, recall, method="higher")) if len(needed) else 1
-    while True:
-        parameters = SearchParameters(probes=probes, min_votes=votes, score="votes")
-        if probes >= buckets or trial.measure(parameters).safe_recall >= recall:
-            return parameters
-        probes = min(buckets, max(probes + 1, math.ceil(_MORE_PROBES * probes)))
+def _by_probes(buckets: int, votes: int, dial: float) -> SearchParameters:
+    return SearchParameters(probes=round(buckets**dial), min_votes=votes, score="votes")

@@ -9,10 +9,9 @@ from planted import assemble_layout, clusters, random_partition, random_router
 
 from irli._native import DOT, L2
 from irli.engine.vector_layout import VectorLayout, check_layout
-from irli.vectors.build import reach
-from irli.vectors.build import self_hits as mend
-from irli.vectors.build.held_out import hold_out
-from irli.vectors.build.self_hits import mend_partition
+from irli.vectors.build import self_hits, thresholds
+from irli.vectors.build.ground_truth import GroundTruth, find_truth
+from irli.vectors.build.self_hits import add_self_hits
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.searcher import Searcher
 
@@ -29,14 +28,20 @@ def make(repetitions: int = 1, per_item: int = 1, metric: int = L2) -> VectorLay
 
 
 def find_threshold(layout: VectorLayout, metric: str = "l2") -> float:
-    searcher, held = Searcher(layout), held_items(layout)
-    truth = reach.find_truth(layout, metric, held)
-    return reach.find_threshold(searcher, reach.find_homes(layout), held, truth, 0.8)
+    searcher, truth = Searcher(layout), held_items(layout, metric)
+
+    def route(queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        return searcher.route(queries).reshape(len(queries), -1)
+
+    homes = thresholds.find_homes(layout.offsets, layout.items)
+    return thresholds.find_threshold(
+        route, truth.queries, truth.neighbors, homes, layout.bias.size, 0.8
+    )
 
 
-def held_items(layout: VectorLayout) -> mend.HeldOut:
+def held_items(layout: VectorLayout, metric: str = "l2") -> GroundTruth:
     rows = np.arange(0, N, 9)
-    return hold_out(layout.vectors[rows], rows)
+    return find_truth(layout.vectors, metric, layout.vectors[rows], rows, k=10)
 
 
 def find_themselves(layout: VectorLayout, threshold: float) -> NDArray[np.bool_]:
@@ -49,7 +54,7 @@ def find_themselves(layout: VectorLayout, threshold: float) -> NDArray[np.bool_]
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets that are never full."""
-    monkeypatch.setattr(mend, "_SLACK", float(N))
+    monkeypatch.setattr(self_hits, "_SLACK", float(N))
 
 
 @pytest.mark.usefixtures("room")
@@ -60,7 +65,7 @@ def test_every_item_finds_itself(repetitions: int, per_item: int) -> None:
     threshold = find_threshold(layout)
     before = find_themselves(layout, threshold)
     assert before.mean() < 0.95
-    offsets, items = mend_partition(layout, "l2", held_items(layout))
+    offsets, items = add_self_hits(layout, "l2", held_items(layout))
     mended = layout._replace(offsets=offsets, items=items)
     check_layout(mended)
     assert find_themselves(mended, threshold).all()
@@ -70,7 +75,7 @@ def test_every_item_finds_itself(repetitions: int, per_item: int) -> None:
 def test_what_misses_itself_gets_one_more_bucket_and_nothing_else_changes() -> None:
     layout = make(repetitions=2)
     missed = np.flatnonzero(~find_themselves(layout, find_threshold(layout)))
-    offsets, items = mend_partition(layout, "l2", held_items(layout))
+    offsets, items = add_self_hits(layout, "l2", held_items(layout))
     logits = Searcher(layout).route(layout.vectors)
     added: dict[int, int] = {}
     for r in range(2):
@@ -93,10 +98,10 @@ def test_a_full_bucket_takes_no_more(
     slack: float, per_item: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one with room does, unless the item is there already."""
-    monkeypatch.setattr(mend, "_SLACK", slack)
+    monkeypatch.setattr(self_hits, "_SLACK", slack)
     layout = make(per_item=per_item)
     before = np.diff(layout.offsets[0])
-    offsets, items = mend_partition(layout, "l2", held_items(layout))
+    offsets, items = add_self_hits(layout, "l2", held_items(layout))
     after = np.diff(offsets[0])
     most = np.ceil(slack * before.mean())
     assert (after <= np.maximum(before, most)).all()
@@ -113,7 +118,7 @@ def test_a_full_bucket_takes_no_more(
 def test_a_duplicate_will_do() -> None:
     """Of equal items, one in the bucket of their query is enough."""
     layout = make()
-    offsets, items = mend_partition(layout, "l2", held_items(layout))
+    offsets, items = add_self_hits(layout, "l2", held_items(layout))
     copies = np.append(np.arange(50, 60), 40)
     alone = find_themselves(layout, find_threshold(layout))[copies]
     added = len(items) - len(layout.items)
@@ -125,7 +130,7 @@ def test_a_duplicate_will_do() -> None:
 
 def test_inner_products_are_left_alone() -> None:
     layout = make(metric=DOT)
-    offsets, items = mend_partition(layout, "ip", held_items(layout))
+    offsets, items = add_self_hits(layout, "ip", held_items(layout))
     assert offsets is layout.offsets
     assert items is layout.items
 
@@ -133,7 +138,7 @@ def test_inner_products_are_left_alone() -> None:
 def test_a_partition_that_is_right_is_left_as_it_is() -> None:
     """Each item lies where its query goes first."""
     layout = make()
-    offsets, items = mend_partition(layout, "l2", held_items(layout))
+    offsets, items = add_self_hits(layout, "l2", held_items(layout))
     again = layout._replace(offsets=offsets, items=items)
     low = find_threshold(layout)
     assert find_threshold(again) >= low
@@ -141,14 +146,14 @@ def test_a_partition_that_is_right_is_left_as_it_is() -> None:
     order = np.argsort(routed, kind="stable").astype(np.int32)
     counts = np.bincount(routed, minlength=B)
     right = layout._replace(offsets=np.concatenate([[0], np.cumsum(counts)])[None], items=order)
-    offsets, items = mend_partition(right, "l2", held_items(right))
+    offsets, items = add_self_hits(right, "l2", held_items(right))
     np.testing.assert_array_equal(offsets, right.offsets)
     np.testing.assert_array_equal(items, right.items)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = make(repetitions=2, per_item=2)
-    whole = mend_partition(layout, "cosine", held_items(layout))
-    monkeypatch.setattr(reach, "_BLOCK", 7 * 2 * B)
-    for one, other in zip(mend_partition(layout, "cosine", held_items(layout)), whole, strict=True):
+    whole = add_self_hits(layout, "cosine", held_items(layout))
+    monkeypatch.setattr(thresholds, "_BLOCK", 7 * 2 * B)
+    for one, other in zip(add_self_hits(layout, "cosine", held_items(layout)), whole, strict=True):
         np.testing.assert_array_equal(one, other)
