@@ -20,8 +20,8 @@ from irli.base.folder import write_folder
 from irli.base.logs import get_logger
 from irli.base.progress import Progress, track
 from irli.cluster.build.job import Job
-from irli.cluster.shards.ray_client import connect, unwrap_errors
 from irli.cluster.build.workdir import is_complete, mark_complete, unmark_complete
+from irli.cluster.shards.ray_client import connect, unwrap_errors
 from irli.errors import ClusterError
 from irli.learning import load_runs
 from irli.learning.checkpoint import Checkpoint, claim_checkpoint

@@ -25,13 +25,13 @@ from irli.cluster.build.label_blend import write_held
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels
-from irli.labels.contents import pack_labels
-from irli.labels.changes.edit import take_labels
 from irli.labels.build.features import as_sparse, hash_features
-from irli.labels.learner import complete_labels
-from irli.labels.predictor import Predictor
 from irli.labels.build.problem import LabelProblem, Split, make_label_problem
 from irli.labels.build.routing import choose_routing
+from irli.labels.changes.edit import take_labels
+from irli.labels.contents import pack_labels
+from irli.labels.learner import complete_labels
+from irli.labels.predictor import Predictor
 from irli.labels.tuning.tune import Wishes, choose_score
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition

@@ -22,9 +22,9 @@ from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.metric import prepare_vectors
 from irli.learning.repetition import Repetition
 from irli.vectors.build.assemble import assemble
+from irli.vectors.build.problem import HELD_MOST, HELD_SHARE, VectorProblem, make_problem
 from irli.vectors.contents import pack_vectors
 from irli.vectors.front import check_relevance
-from irli.vectors.build.problem import HELD_MOST, HELD_SHARE, VectorProblem, make_problem
 
 
 @dataclass(frozen=True, kw_only=True)

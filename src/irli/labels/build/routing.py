@@ -13,11 +13,11 @@ from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels
 from irli.labels.build.features import as_sparse, hash_features
-from irli.labels.tuning.objective import mean_precision
-from irli.labels.parameters import LabelParameters
-from irli.labels.predictor import Predictor
 from irli.labels.build.problem import LabelProblem, Split, make_label_problem
 from irli.labels.build.scaling import GIVEN, LEAST_ROWS, Scaling, list_scalings
+from irli.labels.parameters import LabelParameters
+from irli.labels.predictor import Predictor
+from irli.labels.tuning.objective import mean_precision
 from irli.labels.tuning.tune import Trials, Wishes, measure_sources
 from irli.learning import learn
 from irli.learning.options import LearnOptions

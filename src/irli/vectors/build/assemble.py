@@ -1,8 +1,8 @@
 """Phases 3 to 5: from what was learned to an index that is not tuned yet.
 
-    quantize    routers with 8-bit weights, where that costs little
-    self-hits   one more bucket for items that would not find themselves
-    encode      codes, 8-bit copies and centroids of the items
+quantize    routers with 8-bit weights, where that costs little
+self-hits   one more bucket for items that would not find themselves
+encode      codes, 8-bit copies and centroids of the items
 """
 
 from __future__ import annotations

@@ -82,7 +82,10 @@ def make_problem(
     held, sampled, weights = hold_out(items[own], own), [items[rows]], [1.0]
     if queries is not None:
         asked, learned = _split(_find_useful(len(queries), relevance), rng)
-        sampled += [queries[learned], _mix_queries(queries[learned], relevance, recipe, metric, rng)]
+        sampled += [
+            queries[learned],
+            _mix_queries(queries[learned], relevance, recipe, metric, rng),
+        ]
         # In the affinity, all mixed queries together weigh at most as much as the sample queries.
         weights += [_QUERY_WEIGHT, _QUERY_WEIGHT * min(1.0, len(learned) / max(1, len(sampled[2])))]
         held = _add_queries(held, queries[asked], None if relevance is None else relevance[asked])
@@ -171,9 +174,7 @@ def _find_useful(queries: int, relevance: Sparse | None) -> NDArray[np.int64]:
     return useful
 
 
-def _add_queries(
-    held: HeldOut, queries: NDArray[np.float32], relevance: Sparse | None
-) -> HeldOut:
+def _add_queries(held: HeldOut, queries: NDArray[np.float32], relevance: Sparse | None) -> HeldOut:
     """Return the held-out items, followed by sample queries. What was taught is measured."""
     taught = None
     if relevance is not None:
