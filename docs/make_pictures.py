@@ -362,7 +362,46 @@ def _stop(x: float, y: float, step: str, name: str, fill: str) -> list[str]:
     ]
 
 
-PICTURES = {"learning": learning, "searching": searching, "rooms": rooms}
+# --- labels, beside the best of the others -------------------------------------------------------
+
+METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
+
+
+def labels() -> str:
+    """The differences of the table of the page on performance, with their standard errors."""
+    title = "How far irli is above the best of the others, in points"
+    parts = [text(28, 38, title, size=19, bold=True, anchor="start")]
+    for j, metric in enumerate(METRICS):
+        parts.append(text(84, 111 + 26 * j, metric, size=13, anchor="end"))
+    for i, (data, differences) in enumerate(read_differences()):
+        left, scale = 110 + 216 * i, 52  # of nothing, and of a point
+        parts.append(box(left - 12, 84, 208, 172))
+        parts.append(text(left + 92, 74, data, size=14, bold=True))
+        for points in range(4):
+            x = left + points * scale
+            parts.append(line(f"M{x:g} 90 V250", "soft" if points == 0 else "edge", head=False))
+            parts.append(text(x, 276, f"+{points}" if points else "0", fill="soft", size=12))
+        for j, (difference, error) in enumerate(differences):
+            x, y = left + difference * scale, 106.5 + 26 * j
+            reach = error * scale
+            parts.append(line(f"M{x - reach:g} {y:g} H{x + reach:g}", "learn", head=False))
+            parts.append(dot(x, y, "learn", 5))
+    return picture(980, 296, title, parts)
+
+
+def read_differences() -> list[tuple[str, list[tuple[float, float]]]]:
+    """Return each data set of the table with (difference, standard error) by each metric."""
+    page = (FOLDER.parent / "explanation" / "performance.md").read_text(encoding="utf-8")
+    head = f"| data | {' | '.join(METRICS)} |\n"
+    rows = page.split(head)[1].split("\n\n")[0].splitlines()[1:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return [
+        (name, [(float(a), float(b)) for a, b in (cell.split(" ± ") for cell in differences)])
+        for name, *differences in cells
+    ]
+
+
+PICTURES = {"learning": learning, "searching": searching, "rooms": rooms, "labels": labels}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import format_table, say, write_json
+from bench.common import REPOSITORY, RESULTS, format_table, say, write_json
 from bench.vectors.curves import LOWEST, TARGETS, Point, at, front, near
 from bench.vectors.jobs import Job
 
@@ -132,7 +133,10 @@ def write_report(folder: Path, clock: str) -> None:
     for mode in MODES:
         for threads in sorted({threads for _, _, threads in groups}):
             panels = {k[:2]: v for k, v in groups.items() if k[2] == threads}
-            plot(panels, mode, threads, clock, folder / f"{mode}-{threads}.png")
+            path = folder / f"{mode}-{threads}.png"
+            plot(panels, mode, threads, clock, path)
+            if folder == RESULTS / "vectors" and threads == 1:  # the page on performance shows it
+                shutil.copyfile(path, REPOSITORY / "docs" / "pictures" / f"vectors-{mode}.png")
 
 
 def _tabulate_defaults(
