@@ -401,7 +401,53 @@ def read_differences() -> list[tuple[str, list[tuple[float, float]]]]:
     ]
 
 
-PICTURES = {"learning": learning, "searching": searching, "rooms": rooms, "labels": labels}
+# --- what an index promises ----------------------------------------------------------------------
+
+RECALLS = ("k = 1", "k = 10", "k = 100", "k = 1,000", "worst k", "self-hits", "worst filter",
+           "between two items", "noise", "far away")  # fmt: skip
+
+
+def guarantees() -> str:
+    """The recalls of the table of the page on promises: a dot for each shape."""
+    title = "Recall on data of many shapes"
+    width, left, low = 740, 170, 0.85  # of the panel, its left side, and the recall there
+    parts = [
+        text(28, 38, title, size=19, bold=True, anchor="start"),
+        text(28, 62, "A dot for each shape.", fill="soft", size=13, anchor="start"),
+        box(left - 14, 78, width + 40, 28 * len(RECALLS) + 4),
+    ]
+    bottom = 82 + 28 * len(RECALLS)
+    for recall in (0.85, 0.9, 0.95, 1):
+        x = left + (recall - low) / (1 - low) * width
+        parts.append(line(f"M{x:g} 84 V{bottom - 6:g}", "edge", head=False))
+        parts.append(text(x, bottom + 22, f"{recall:g}", fill="soft", size=12))
+    for i, (name, values) in enumerate(zip(RECALLS, read_recalls(), strict=True)):
+        kind = "search" if i > 6 else "learn"
+        y = 96 + 28 * i
+        parts.append(text(left - 26, y + 4.5, name, size=13, anchor="end"))
+        parts += [dot(left + (v - low) / (1 - low) * width, y, kind, 5, 0.4) for v in values]
+    parts.append(text(left - 26, bottom + 22, "orange: strange queries", fill="soft", size=12,
+                      anchor="end"))  # fmt: skip
+    return picture(980, int(bottom + 38), title, parts)
+
+
+def read_recalls() -> list[list[float]]:
+    """Return the values in each column of the table, without the work that follows them."""
+    page = (FOLDER.parent / "guarantees.md").read_text(encoding="utf-8")
+    table = page.split("| shape | d |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")][2:] for row in table]
+    return [
+        [float(cell.split()[0]) for cell in column if cell] for column in zip(*rows, strict=True)
+    ]
+
+
+PICTURES = {
+    "learning": learning,
+    "searching": searching,
+    "rooms": rooms,
+    "labels": labels,
+    "guarantees": guarantees,
+}
 
 
 def main() -> None:
