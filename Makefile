@@ -105,7 +105,7 @@ bench-vectors: setup vector-peers  ## compare the speed of vector search with FA
 paper: setup  ## measure the paper's claims, table by table, at the small scale: about an hour on 2 cores
 	$(BIN)/python benchmarks/paper.py all
 
-paper-glove: setup  ## the paper's recipe with R = 16 on 100,000 GloVe vectors; hours, and resumes where it was stopped
+paper-glove: setup  ## the paper's recipe with its own R, h and buckets on 100,000 GloVe vectors: a night on 2 cores; goes on where it was stopped
 	$(BIN)/python benchmarks/paper.py glove
 
 wheels: .venv-wheels/.installed  ## build wheel and sdist into dist/, audit them, try them where no compiler is

@@ -1,13 +1,15 @@
 """The paper, part by part: python benchmarks/paper.py NAME...
 
-    candidates  recall against candidates, beside every baseline of the paper
+    candidates  recall against candidates on GloVe, beside every baseline of the paper
+    sift        the same on SIFT and other local features, by Euclidean distance
     loads       Table 3 and Theorem 2: loads of the buckets by K, and the largest as L grows
     epochs      figure 4 and Table 4: recall by epoch and R, candidates found by t repetitions
     affinity    Theorem 1: the affinity of relevant items before and after each re-partition
     labels      Tables 1 and 2: precision and milliseconds of labels, beside other methods
     distributed figures 5 and 6: recall against time of shards beside FAISS IVF-PQ, and planned
     ablations   one setting of the recipe changed at a time: recall at equal candidates
-    glove       `candidates` for 100,000 vectors and R = 16, and which K and epochs it takes: hours
+    glove       `candidates` for 100,000 vectors with the paper's R, h and bucket size, and by R
+                and h: a night
     report      docs/paper.md: the tables, plots and claims of all parts that have results
 
 `all` runs them one after the other, but not glove. What is measured is not measured again.
@@ -30,9 +32,11 @@ from bench.paper.glove import glove
 from bench.paper.labels import labels
 from bench.paper.loads import loads
 from bench.paper.report import report
+from bench.paper.sift import sift
 
 BENCHMARKS = {
     "candidates": candidates,
+    "sift": sift,
     "loads": loads,
     "epochs": epochs,
     "affinity": affinity,
@@ -59,7 +63,13 @@ def main(arguments: list[str] | None = None) -> None:
         "--workers",
         type=int,
         default=count_cores(),
-        help="of candidates and glove: processes that learn repetitions",
+        help="of candidates, sift and glove: processes that learn repetitions",
+    )
+    parser.add_argument(
+        "--ray",
+        default="auto",
+        metavar="ADDRESS",
+        help="of distributed with --scale full: the Ray cluster of its shards",
     )
     parser.add_argument(
         "--without",

@@ -69,3 +69,10 @@ def make_recipe(options: Options, name: str = "default", **changes: Any) -> Any:
     from bench.smoke import SHORT
 
     return irli.recipe(name, **{**changes, **(SHORT[name] if options.smoke else {})})
+
+
+def choose_device() -> str:
+    """Return the device to learn on: a GPU if there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

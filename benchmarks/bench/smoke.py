@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bench.labels.data import NAMES, name_files
-from bench.vectors.data import FILES
+from bench.vectors.data import FILES, SIFT
 from irli.labels.files.rows import write_rows
 
 ITEMS, DIM, QUERIES = 700, 16, 100
@@ -44,7 +44,7 @@ CODES = {"pieces": 8}  # so few items have no codes by default
 def write_files(folder: Path) -> Path:
     """Write all data sets, tiny; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES.values():
+    for name in (*FILES.values(), SIFT):
         _write_vectors(folder / name, "angular" if "angular" in name else "euclidean")
     for name in NAMES:
         _write_labels(*name_files(folder, name))

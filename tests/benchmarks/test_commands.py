@@ -43,6 +43,7 @@ COMMANDS = {
     "cluster": ["large", "overhead", "failures", "replicas", "plan", "labels"],
     "paper": [
         "candidates",
+        "sift",
         "loads",
         "epochs",
         "affinity",
@@ -345,9 +346,16 @@ def test_candidates(run: Runner, results: Path) -> None:
 def test_glove(run: Runner, results: Path) -> None:
     printed = run("paper", "glove")
     assert "| choices 10 |" in printed  # one of the changes that were tried
+    assert {"R = 1, h = 16", "R = 2, h = 16", "R = 1, h = 8"} <= {c[0] for c in read_rows(printed)}
     assert "Neural LSH, 2-6" in {cells[0] for cells in read_rows(printed)}
     claims = json.loads((results / "paper" / "small" / "glove.claims.json").read_text())
     assert "by votes" in claims[0]["claim"]
+
+
+def test_sift(run: Runner, results: Path) -> None:
+    assert "SIFT features" in run("paper", "sift")
+    claims = json.loads((results / "paper" / "small" / "sift.claims.json").read_text())
+    assert len(claims) == 4
 
 
 def test_labels_online(run: Runner) -> None:
@@ -380,9 +388,15 @@ def test_paper_labels(run: Runner, results: Path, monkeypatch: pytest.MonkeyPatc
 def test_paper_distributed(run: Runner, results: Path) -> None:
     printed = run("paper", "distributed")
     rows = read_rows(printed)
-    methods = {"IRLI, the paper's recipe", "irli, default", "FAISS PQ32", "FAISS PQ48"}
+    methods = {
+        "IRLI, the paper's recipe",
+        "irli, default",
+        "FAISS PQ32",
+        "FAISS PQ48",
+        "exact search",
+    }
     assert methods <= {cells[0] for cells in rows}
-    assert [cells[0] for cells in rows[-2:]] == ["100,000,000", "1,000,000,000"]
+    assert [cells[1] for cells in rows[-2:]] == ["100,000,000", "1,000,000,000"]
     shares = [float(cells[2].split()[0]) for cells in rows if cells[0] == "irli, default"]
     assert shares[-1] > 0.9  # with 20 probes, on 700 items
     folder = results / "paper" / "small"

@@ -26,6 +26,7 @@ pytest.importorskip("torch")
 
 import h5py
 from bench.paper import candidates, distributed, epochs, labels, loads, part, report, trial
+from bench.paper.baselines.methods import Planned
 from bench.paper.baselines.partition import Asked
 from bench.paper.loads import bound_load, draw_largest
 from bench.paper.report import fill_page, list_parts, read_claims
@@ -70,17 +71,76 @@ def test_the_true_neighbours_are_the_nearest() -> None:
     assert sorted(truth[truth >= 0]) == list(range(10))
 
 
-def test_the_full_scale_reads_the_files_of_the_paper(tmp_path: Path) -> None:
+def write_glove(data: Path) -> None:
+    """Write GloVe-100, tiny, where the page says that it should be."""
     rng = np.random.default_rng(0)
-    words, held = rng.normal(size=(30, 4)), rng.normal(size=(5, 4))
-    (tmp_path / "glove-100").mkdir()
-    with h5py.File(tmp_path / "glove-100" / "glove-100-angular.hdf5", "w") as file:
+    (data / "glove-100").mkdir()
+    with h5py.File(data / "glove-100" / "glove-100-angular.hdf5", "w") as file:
         file.attrs["distance"] = "angular"
-        file["train"], file["test"] = words.astype(np.float32), held.astype(np.float32)
+        file["train"] = rng.normal(size=(30, 4)).astype(np.float32)
+        file["test"] = rng.normal(size=(5, 4)).astype(np.float32)
         file["neighbors"] = np.zeros((5, 10), dtype=np.int32)
         file["distances"] = np.zeros((5, 10), dtype=np.float32)
-    sample = draw_sample(Namespace(scale="full", data=tmp_path), count=30)
+
+
+def test_the_full_scale_reads_the_files_of_the_paper(tmp_path: Path) -> None:
+    write_glove(tmp_path)
+    options = Namespace(scale="full", data=tmp_path, smoke=False)
+    sample = draw_sample(options, count=30)
     assert (sample.items.shape, sample.queries.shape) == ((30, 4), (5, 4))
+    size = dataclasses.replace(candidates.SIZES["full"], held=2, asked=3)
+    data, asked = candidates.read_data(options, size)
+    assert (data.items.shape, data.held.vectors.shape) == ((30, 4), (2, 4))
+    assert (asked.vectors.shape, data.metric) == ((3, 4), "cosine")
+
+
+def test_candidates_are_learned_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both recipes; a device without memory stands in for a GPU, and says who uses it."""
+    monkeypatch.setattr(candidates, "choose_device", lambda: "meta")
+    options = Namespace(results=tmp_path, scale="small", smoke=True, workers=1)
+    items = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    asked = Asked(items[:5], np.zeros((5, 20), np.int64), np.ones((5, 20), bool))
+    data = Planned(items, asked, "l2", 4, 1, (8,))
+    paper = irli.recipe("paper", repetitions=1, buckets=8, choices=4, hidden=8, neighbors=5)
+    cells = part.Cells(tmp_path / "cells.json")
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        candidates.measure_ours(options, "candidates", cells, data, asked, paper, [0])
+
+
+def test_at_the_full_scale_ray_runs_the_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Side by side, on the device, and queries are read by those who learn from them."""
+    made = {}
+
+    class Sharded:
+        def __init__(self, **settings: Any) -> None:
+            made.update(settings)
+            self.recipe = settings["recipe"]
+
+        def fit(self, path: str, **given: Any) -> None:
+            made.update(given)
+            given["checkpoint"].mkdir()
+
+        def explain(self, queries: np.ndarray, k: int, **_: Any) -> Namespace:
+            return Namespace(candidates=np.ones(len(queries)))
+
+        def search(self, queries: np.ndarray, k: int, **_: Any) -> Namespace:
+            return Namespace(ids=np.zeros((len(queries), k), np.int64))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(distributed, "ShardedIndex", Sharded)
+    monkeypatch.setattr(distributed, "choose_device", lambda: "cuda")
+    queries, truth = np.zeros((3, 2), np.float32), np.zeros((3, 10), np.int64)
+    learn, recipe = str(tmp_path / "learn.fbin"), irli.recipe("paper-deep")
+    given = tmp_path / "base.fbin", learn, queries, truth, recipe, 8, tmp_path / "kept"
+    points = distributed._measure_irli(*given, ray="auto")
+    assert len(points) == len(distributed.PROBES)
+    assert (made["ray"], made["shards"], made["device"]) == ("auto", 8, "cuda")
+    assert made["queries"] == learn
 
 
 def test_ties_are_true_neighbours() -> None:

@@ -83,6 +83,15 @@ class Spy:
         return learn_repetitions(problem, recipe, numbers, *args, **kw)
 
 
+def test_more_repetitions_go_on_from_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = dataclasses.replace(PAPER, repetitions=2)
+    learn_task(vector_task(few), checkpoint=tmp_path)
+    spy = Spy(monkeypatch)
+    found = learn_task(vector_task(PAPER), checkpoint=tmp_path)
+    assert spy.numbers == [2]
+    assert_same_repetitions(found, learn_task(vector_task(PAPER)))
+
+
 @pytest.mark.parametrize("recipe", [PAPER, BOOSTED], ids=["paper", "boosted"])
 def test_learning_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
     task = vector_task(recipe)

@@ -3,8 +3,8 @@
 python -m bench.labels.ours TRAIN TEST THREADS RECIPE SETTINGS PREDICTIONS
 
 RECIPE and SETTINGS are JSON. "recipe" in RECIPE names one other than "labels", "ranker" says if
-there is one, "checkpoint" names a folder in which learning resumes, and "titles" a file with a row
-for each label: the features of its title.
+there is one, "checkpoint" names a folder in which learning resumes, "device" what it runs on, and
+"titles" a file with a row for each label: the features of its title.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def measure(
     settings: list[dict[str, Any]],
     checkpoint: str | None = None,
     titles: str | None = None,
+    device: str = "cpu",
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Train an index and query it in each of the settings; return figures and predictions.
 
@@ -41,7 +42,7 @@ def measure(
     rows, features = read_rows(train), read_rows(test).features
     written = None if titles is None else read_rows(Path(titles)).features
     wall, cpu = time.perf_counter(), time.process_time()
-    index.fit(*rows, titles=written, threads=threads, checkpoint=checkpoint)
+    index.fit(*rows, titles=written, threads=threads, checkpoint=checkpoint, device=device)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     with tempfile.TemporaryDirectory() as folder:
         index.save(folder)
@@ -85,10 +86,11 @@ def main(train: str, test: str, threads: str, recipe: str, settings: str, predic
     changes = json.loads(recipe)
     name, ranker = changes.pop("recipe", "labels"), changes.pop("ranker", None)
     checkpoint, titles = changes.pop("checkpoint", None), changes.pop("titles", None)
+    device = changes.pop("device", "cpu")
     index = irli.LabelIndex(irli.recipe(name, **changes), ranker=ranker)
     given = json.loads(settings)
     found, predicted = measure(
-        Path(train), Path(test), int(threads), index, given, checkpoint, titles
+        Path(train), Path(test), int(threads), index, given, checkpoint, titles, device
     )
     np.save(predictions, predicted)
     print(json.dumps(found))

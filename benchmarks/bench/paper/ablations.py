@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.commands import Options
+from bench.commands import Options, choose_device
 from bench.common import format_table
 from bench.paper.part import (
     Claim,
@@ -20,7 +20,6 @@ from bench.paper.trial import (
     EVERY,
     Probed,
     Sample,
-    choose_device,
     describe,
     draw_sample,
     find_best_buckets,

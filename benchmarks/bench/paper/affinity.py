@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.commands import Options
+from bench.commands import Options, choose_device
 from bench.common import format_table
 from bench.paper.part import (
     Claim,
@@ -18,7 +18,6 @@ from bench.paper.part import (
 )
 from bench.paper.trial import (
     EVERY,
-    choose_device,
     describe,
     draw_sample,
     list_settings,

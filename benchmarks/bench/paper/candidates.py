@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import irli
-from bench.commands import Options, find_file, make_recipe
+from bench.commands import Options, choose_device, make_recipe
 from bench.common import format_table
 from bench.paper.baselines.methods import (
     BUILDS,
@@ -30,23 +30,32 @@ from bench.paper.baselines.methods import (
     tune_baseline,
 )
 from bench.paper.baselines.partition import Asked, ask, measure_recall
+from bench.paper.files import read_points
 from bench.paper.part import (
     VERDICTS,
     Cells,
     Claim,
+    choose_verdict,
     format_interval,
     name_result,
     open_cells,
     write_part,
 )
 from bench.vectors.curves import K, Point, cost_at, front
-from bench.vectors.data import FILES, normalize
-from irli.base.vector_files import read_vectors
+from irli.learning import LearnOptions, learn
+from irli.vectors.build.assemble import assemble
+from irli.vectors.build.problem import make_problem
+from irli.vectors.contents import pack_vectors
 
 Curves = dict[str, list[list[Point]]]  # a curve for each seed
 
 RECALLS = (0.80, 0.90, 0.95)
 AT = 0.90  # the recall of the claim
+NAMES = {
+    "glove": "GloVe vectors",
+    "sift": "SIFT features",
+    "local-features": "local features of Fashion-MNIST in the form of SIFT",
+}
 OURS = PAPER, DEFAULT, CODES = "IRLI, paper", "IRLI, default", "IRLI, default with codes"
 
 
@@ -54,7 +63,7 @@ OURS = PAPER, DEFAULT, CODES = "IRLI, paper", "IRLI, default", "IRLI, default wi
 class Size:
     """What is measured at a scale."""
 
-    file: str
+    set: str  # see `read_points`
     items: int | None  # None: all of them
     held: int  # queries to tune on
     asked: int  # reported queries
@@ -64,12 +73,14 @@ class Size:
     paper: dict[str, Any]  # changes of the paper's recipe
     tried: tuple[dict[str, Any], ...]  # more of them, of which the best is taken
     few: int  # repetitions with which they are tried
+    counts: tuple[int, ...] = ()  # repetitions from which the curve is drawn, too
+    widths: tuple[int, ...] = ()  # hidden units with which it is drawn, too
 
 
 # Fewer items make fewer steps in an epoch, so that a higher rate than the paper's is tried.
 SIZES = {
     "small": Size(
-        file=FILES["glove"],
+        set="glove",
         items=20_000,
         held=500,
         asked=1000,
@@ -85,7 +96,7 @@ SIZES = {
         few=2,
     ),
     "full": Size(
-        file="glove-100-angular.hdf5",
+        set="glove",
         items=None,
         held=1000,
         asked=9000,
@@ -97,10 +108,10 @@ SIZES = {
         few=0,
     ),
 }
-SMOKE = Size(FILES["glove"], None, 30, 60, 8, 1, (16,), {}, ({"choices": 5}, {"choices": 10}), 1)
+SMOKE = Size("glove", None, 30, 60, 8, 1, (16,), {}, ({"choices": 5}, {"choices": 10}), 1)
 
 _PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-_VOTES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+_VOTES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 _THRESHOLDS = tuple(float(cut) for cut in np.geomspace(1e-5, 0.2, 18))
 _CODED = (20, 30, 40, 60, 80, 120, 200, 400)
 _TUNED = ", tuned"  # ends the name of a cell
@@ -123,18 +134,20 @@ def compare(
 ) -> None:
     """Measure all methods, draw the figure and answer the claims, those of `answer` first."""
     data, asked = read_data(options, size)
-    ours = ("paper", "tried", "few")  # their cells are named by them
+    # Cells of ours are named by these.
+    ours = ("paper", "tried", "few", "counts", "widths")
     settings = {key: value for key, value in asdict(size).items() if key not in ours}
     cells = open_cells(options, part, **settings)
     tried = try_settings(options, part, cells, data, size)
     best = min(tried, key=lambda trial: trial.cost, default=Trial({}, []))
     recipe = make_recipe(options, "paper", **{**size.paper, **best.changes})
     curves = measure_ours(options, part, cells, data, asked, recipe, seeds)
+    grown = measure_sizes(options, part, cells, data, asked, recipe, size)
     curves |= measure_baselines(cells, data, asked, seeds)
     count, dim = data.items.shape
     draw(curves, count, dim, name_result(options, part, ".png"))
     lines = [
-        *_describe(data, recipe, len(seeds)),
+        *_describe(size.set, data, recipe, len(seeds)),
         "",
         *tabulate(curves, dim),
         "",
@@ -150,22 +163,28 @@ def compare(
             "",
             *_tabulate_trials(tried),
         ]
+    if grown:
+        lines += [
+            "",
+            "The paper's recipe with R repetitions of h hidden units, in the first seed. Each asks "
+            "in the way that needs the fewest candidates of the queries to tune on.",
+            "",
+            *tabulate(grown, dim),
+        ]
     command = f"benchmarks/paper.py {part}"
-    write_part(
-        options, part, lines, [*answer(curves, recipe), *answer_claims(curves, count, command)]
-    )
+    claims = [*answer(curves, recipe), *answer_claims(curves, count, command)]
+    write_part(options, part, lines, claims + answer_more(grown, recipe, command))
 
 
 def read_data(options: Options, size: Size) -> tuple[Planned, Asked]:
     """Return the items with the queries to tune on, and the reported queries."""
-    path = find_file(options.data, size.file)
-    base = np.array(read_vectors(path, key="train"))
-    tests = normalize(np.array(read_vectors(path, key="test")))
+    base, tests, metric = read_points(options, size.set)
     rng = np.random.default_rng(0)
-    items = normalize(base[np.sort(rng.permutation(len(base))[: size.items])])
+    items = np.ascontiguousarray(base[np.sort(rng.permutation(len(base))[: size.items])])
     order = rng.permutation(len(tests))
     held, reported = np.split(order[: size.held + size.asked], [size.held])
-    data = Planned(items, ask(items, tests[held]), size.bins, size.epochs, size.hidden)
+    settings = metric, size.bins, size.epochs, size.hidden
+    data = Planned(items, ask(items, tests[held]), *settings)
     return data, ask(items, tests[reported])
 
 
@@ -218,7 +237,7 @@ def try_settings(
         recipe = make_recipe(options, "paper", **every)
 
         def measure(recipe: Any = recipe) -> list[Point]:
-            index = learn(options, part, data, recipe)
+            [index] = learn_repetitions(options, part, data, recipe, [recipe.repetitions])
             sweeps = list_sweeps(PAPER, index.recipe, len(data.items))
             return draw_index(index, data.held, data.held, sweeps)
 
@@ -237,35 +256,88 @@ def measure_ours(
 ) -> Curves:
     """Draw the curves of the paper's recipe by votes, and of the default one."""
     coded = {"pieces": 8} if options.smoke else {}  # so few items have no codes by default
-    recipes = {
-        f"paper {_describe_recipe(paper)}": (paper, (PAPER,)),
-        "default": (make_recipe(options, "default", **coded), (DEFAULT, CODES)),
-    }
+    default = make_recipe(options, "default", **coded)
     curves: Curves = {name: [] for name in OURS}
-    for key, (recipe, names) in recipes.items():
-        for seed in seeds:
-            seeded = dataclasses.replace(recipe, seed=seed)
+    for seed in seeds:
 
-            def measure(
-                recipe: Any = seeded, names: tuple[str, ...] = names
-            ) -> dict[str, list[Point]]:
-                index = learn(options, part, data, recipe)
-                sweeps = {name: list_sweeps(name, index.recipe, len(data.items)) for name in names}
-                return {name: draw_index(index, data.held, asked, sweeps[name]) for name in names}
+        def measure_paper(seed: int = seed) -> dict[str, list[Point]]:
+            seeded = dataclasses.replace(paper, seed=seed)
+            [index] = learn_repetitions(options, part, data, seeded, [paper.repetitions])
+            return {PAPER: _draw_curve(PAPER, index, data, asked)}
 
-            found = cells.measure(f"IRLI, {key}, seed {seed}", measure)
-            for name in names:
-                curves[name].append(found[name])
+        def measure_default(seed: int = seed) -> dict[str, list[Point]]:
+            seeded = dataclasses.replace(default, seed=seed)
+            index = irli.VectorIndex(data.metric, recipe=seeded)
+            index.fit(data.items, device=choose_device())
+            return {name: _draw_curve(name, index, data, asked) for name in (DEFAULT, CODES)}
+
+        found = cells.measure(f"IRLI, paper {_describe_recipe(paper)}, seed {seed}", measure_paper)
+        found |= cells.measure(f"IRLI, default, seed {seed}", measure_default)
+        for name in OURS:
+            curves[name].append(found[name])
     return curves
 
 
-def learn(options: Options, part: str, data: Planned, recipe: Any) -> irli.VectorIndex:
-    """Learn an index of the items. What was learned before an interruption is not learned again."""
-    named = json.dumps(asdict(recipe), sort_keys=True).encode()
+def measure_sizes(
+    options: Options,
+    part: str,
+    cells: Cells,
+    data: Planned,
+    asked: Asked,
+    paper: Any,
+    size: Size,
+) -> Curves:
+    """Draw the curves of the paper's recipe with more and fewer repetitions, and narrower."""
+    curves: Curves = {}
+    for hidden in (paper.hidden, *size.widths) if size.counts else ():
+        # As many repetitions as the recipe has are enough of the other widths.
+        most = max(size.counts) if hidden == paper.hidden else paper.repetitions
+        counts = [count for count in size.counts if count <= most]
+        recipe = dataclasses.replace(paper, hidden=hidden)
+
+        def measure(recipe: Any = recipe, counts: list[int] = counts) -> list[list[Point]]:
+            indexes = learn_repetitions(options, part, data, recipe, counts)
+            return [_draw_curve(PAPER, index, data, asked) for index in indexes]
+
+        named = f"IRLI, paper {_describe_recipe(recipe)}, of R = {counts}"
+        for count, points in zip(counts, cells.measure(named, measure), strict=True):
+            curves[f"R = {count}, h = {hidden}"] = [points]
+    return curves
+
+
+def _draw_curve(name: str, index: irli.VectorIndex, data: Planned, asked: Asked) -> list[Point]:
+    return draw_index(index, data.held, asked, list_sweeps(name, index.recipe, len(data.items)))
+
+
+def learn_repetitions(
+    options: Options, part: str, data: Planned, recipe: Any, counts: list[int]
+) -> list[irli.VectorIndex]:
+    """Return an index of each of the first numbers of repetitions, which are learned once.
+
+    What was learned before an interruption is not learned again. More repetitions go on from fewer.
+    """
+    most = dataclasses.replace(recipe, repetitions=max(counts)).resolve(*data.items.shape)
+    problem, tuning = make_problem(data.items, data.metric, most)
+    named = json.dumps(asdict(dataclasses.replace(most, repetitions=1)), sort_keys=True).encode()
     folder = name_result(options, part, "-learning") / hashlib.sha256(named).hexdigest()[:16]
-    workers = min(options.workers, recipe.repetitions)
-    index = irli.VectorIndex("cosine", recipe=recipe)
-    return index.fit(data.items, checkpoint=folder, workers=workers)
+    workers = min(options.workers, most.repetitions)
+    run = LearnOptions(workers=workers, device=choose_device(), checkpoint=folder)
+    learned = learn(problem, most, run)
+    return [
+        irli.VectorIndex.from_folder(
+            pack_vectors(
+                assemble(
+                    data.items,
+                    data.metric,
+                    dataclasses.replace(most, repetitions=count),
+                    learned[:count],
+                    ids=np.arange(len(data.items)),
+                    tuning=tuning,
+                )
+            )
+        )
+        for count in counts
+    ]
 
 
 def _name(changes: dict[str, Any]) -> str:
@@ -332,11 +404,11 @@ def _search(index: irli.VectorIndex, asked: Asked, setting: dict[str, Any]) -> P
 # --- the table, the figure and the claims --------------------------------------------------------
 
 
-def _describe(data: Planned, recipe: Any, seeds: int) -> list[str]:
+def _describe(name: str, data: Planned, recipe: Any, seeds: int) -> list[str]:
     count, dim = data.items.shape
     told = "one seed" if seeds == 1 else f"{seeds} seeds"
     return [
-        f"{count:,} GloVe vectors of {dim} dimensions, {told}, {len(data.held.vectors)} queries to "
+        f"{count:,} {NAMES[name]} of {dim} dimensions, {told}, {len(data.held.vectors)} queries to "
         f"tune on and others to report on. The paper's recipe: {_describe_recipe(recipe)}. "
         f"1-{data.bins} is one level of {data.bins} buckets, 2-{data.branches} two levels with "
         f"{data.branches**2:,} leaves. Candidates are exact distances. The router's "
@@ -433,6 +505,24 @@ def answer_claims(curves: Curves, count: int, command: str) -> list[Claim]:
             )
         )
     return claims
+
+
+def answer_more(grown: Curves, recipe: Any, command: str) -> list[Claim]:
+    """Say what twice as many repetitions as the recipe's gain."""
+    few, many = (f"R = {count * recipe.repetitions}, h = {recipe.hidden}" for count in (1, 2))
+    if few not in grown or many not in grown:
+        return []
+    before, after = (_cost(grown[name][0], AT, "candidates") for name in (few, many))
+    return [
+        Claim(
+            f"Beyond R = {recipe.repetitions}, more repetitions gain little",
+            "no considerable gain",
+            f"R = {2 * recipe.repetitions} needs {after:.0f} candidates for recall {AT:.2f}, "
+            f"R = {recipe.repetitions} {before:.0f} (one seed)",
+            choose_verdict(after > 0.9 * before, after > 0.75 * before),
+            command,
+        )
+    ]
 
 
 def judge_sixth(ratios: list[list[float]]) -> str:

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import irli
+from bench.commands import Options, find_file
+from bench.paper.local_features import make_local_features
+from bench.vectors.data import FILES, METRIC, SIFT, normalize
 from irli.labels.files.rows import Rows, read_matrix, read_rows
 from irli.vectors import read_ann_benchmark, read_ground_truth, read_vectors
 
@@ -57,6 +60,8 @@ VECTORS: dict[str, tuple[str | Names, ...]] = {
         _TEXMEX_DEEP,
     ),
 }
+FULL = {"glove": "glove-100", "sift": "sift1m"}
+SMALL = {"glove": FILES["glove"], "sift": SIFT}
 LABELS = ("wiki-500k", "amazon-670k")
 # The dense features of SLICE, which the paper uses; the newer files; the older ones.
 ROWS: tuple[tuple[str, ...], ...] = (
@@ -64,6 +69,31 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("trn_X_Xf.txt", "trn_X_Y.txt", "tst_X_Xf.txt", "tst_X_Y.txt"),
     ("train.txt", "test.txt"),
 )
+
+
+class Points(NamedTuple):
+    """Items (N, d) and queries (n, d), of length 1: on average, unless by the angle."""
+
+    items: np.ndarray
+    queries: np.ndarray
+    metric: str
+
+
+def read_points(options: Options, name: str) -> Points:
+    """Read "glove", "sift", or "local-features"; at the full scale, GloVe-100 or SIFT1M."""
+    if options.scale == "full" and not options.smoke:
+        base, test, *_, metric = read_vector_set(options.data, FULL[name])
+    elif name == "local-features":  # as many as SIFT1M has, and of its form
+        path, metric = find_file(options.data, FILES["fashion"]), "l2"
+        base, test = (make_local_features(read_vectors(path, key=k)) for k in ("train", "test"))
+    else:
+        path, metric = find_file(options.data, SMALL[name]), METRIC.get(name, "l2")
+        base, test = (read_vectors(path, key=key) for key in ("train", "test"))
+    base, test = np.asarray(base, dtype=np.float32), np.asarray(test, dtype=np.float32)
+    if metric == "cosine":
+        return Points(normalize(base), normalize(test), metric)
+    length = np.float32(np.linalg.norm(base, axis=1).mean())
+    return Points(base / length, test / length, metric)
 
 
 def read_vector_set(data: Path, name: str) -> VectorSet:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.commands import Options
+from bench.commands import Options, choose_device
 from bench.common import (
     ProcessFailed,
     count_cores,
@@ -211,7 +211,8 @@ def _learn_on(
 def _run_irli(
     train: Path, test: Path, recipe: dict[str, Any], ways: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    runs = run_ours(train, test, THREADS, recipe, list(ways.values()))
+    learned = recipe | {"device": choose_device()}
+    runs = run_ours(train, test, THREADS, learned, list(ways.values()))
     return [{**run, "method": method} for run, method in zip(runs, ways, strict=True)]
 
 

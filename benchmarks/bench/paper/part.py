@@ -19,7 +19,8 @@ import numpy as np
 from bench.commands import Options
 from bench.common import say, write_json
 
-VERDICTS = ("holds", "holds in part", "does not hold here")
+PLANNED = "planned"
+VERDICTS = ("holds", "holds in part", "does not hold here", PLANNED)
 
 
 @dataclass(frozen=True)

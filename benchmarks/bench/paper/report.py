@@ -20,6 +20,8 @@ SCALES = ("small", "full")
 # The order on the page; others follow by name.
 PARTS = (
     "candidates",
+    "sift",
+    "local-features",
     "glove",
     "loads",
     "epochs",
@@ -101,11 +103,14 @@ def _count_verdicts(claims: list[Claim]) -> str:
     Examples
     --------
     >>> _count_verdicts([Claim("", "", "", "holds", ""), Claim("", "", "", "holds in part", "")])
-    'Of 2 claims, 1 hold, 1 hold in part and 0 do not hold here.'
+    'Of 2 claims, 1 hold, 1 hold in part, 0 do not hold here and 0 are planned, not measured.'
     """
     counts = Counter(claim.verdict for claim in claims)
-    whole, part, none = (counts[verdict] for verdict in VERDICTS)
-    said = f"{whole} hold, {part} hold in part and {none} do not hold here"
+    whole, part, none, planned = (counts[verdict] for verdict in VERDICTS)
+    said = (
+        f"{whole} hold, {part} hold in part, {none} do not hold here and {planned} are planned, "
+        "not measured"
+    )
     return f"Of {len(claims)} claims, {said}."
 
 

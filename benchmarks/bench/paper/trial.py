@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.commands import Options, find_file, make_recipe
-from bench.paper.files import read_vector_set
+from bench.commands import Options, choose_device, make_recipe
+from bench.paper.files import read_points
 from bench.vectors.curves import K
-from bench.vectors.data import FILES, normalize
 from irli.base.recipe import Recipe
-from irli.base.vector_files import read_vectors
 from irli.engine.exact import exact_neighbors
 from irli.learning.problem import Problem
 from irli.learning.training import Learner
@@ -47,15 +45,11 @@ class Sample:
 
 def draw_sample(options: Options, count: int) -> Sample:
     """Draw items and queries of GloVe; at the full scale, take all of GloVe-100."""
-    if options.scale == "full":
-        base, test, *_ = read_vector_set(options.data, "glove-100")
-    else:
-        path = find_file(options.data, FILES["glove"])
-        base, test = (np.array(read_vectors(path, key=key)) for key in ("train", "test"))
+    points = read_points(options, "glove")
     rng = np.random.default_rng(0)
-    rows = rng.permutation(len(base))[:count]
-    asked = rng.permutation(len(test))[:QUERIES]
-    return Sample(normalize(base[rows]), normalize(test[asked]))
+    rows = rng.permutation(len(points.items))[:count]
+    asked = rng.permutation(len(points.queries))[:QUERIES]
+    return Sample(points.items[rows], points.queries[asked])
 
 
 # --- learning ------------------------------------------------------------------------------------
@@ -95,11 +89,6 @@ def begin(problem: Problem, recipe: Recipe, number: int = 0) -> Learner:
     """Return repetition `number` before its first epoch."""
     torch.manual_seed(recipe.seed * 10_007 + number)
     return Learner(problem, recipe, numbers=[number], earlier=[], device=choose_device())
-
-
-def choose_device() -> str:
-    """Return the device to learn on: a GPU if there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def train_rounds(learner: Learner) -> Iterator[int]:

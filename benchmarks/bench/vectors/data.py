@@ -20,6 +20,7 @@ FILES = {
     "glove": "glove-6b-50-angular.hdf5",
     "fashion": "fashion-mnist-784-euclidean.hdf5",
 }
+SIFT = "sift-5k-128-euclidean.hdf5"  # too few for most benchmarks
 METRIC = {"wordnet": "cosine", "glove": "cosine", "fashion": "l2"}
 
 _REPORTED = {"test": 2000, "test_ood": 1000}  # queries, at most

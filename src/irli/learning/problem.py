@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -103,7 +104,12 @@ class Problem:
         return cls(metric=(folder / "metric").read_text(), **arrays)
 
     def fingerprint(self, recipe: Recipe) -> str:
-        """Return a checksum of the problem and the recipe, by which checkpoints are found again."""
+        """Return a checksum of the problem and the recipe, by which checkpoints are found again.
+
+        Without a shared trunk, it is that of any number of repetitions: more go on from fewer.
+        """
+        if recipe.trunk != "shared":
+            recipe = dataclasses.replace(recipe, repetitions=1)
         digest = hashlib.sha256(repr((self.metric, recipe)).encode())
         for value in self._collect_arrays().values():
             digest.update(repr((value.shape, value.dtype.str)).encode())

@@ -41,6 +41,7 @@ class Planned:
 
     items: Floats
     held: Asked
+    metric: str
     bins: int  # of one level
     epochs: int
     hidden: tuple[int, ...]  # widths to try
