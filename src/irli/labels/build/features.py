@@ -45,8 +45,9 @@ def count_features(dim: int, recipe: Recipe) -> int:
 
     Examples
     --------
-    >>> count_features(1000, Recipe(features=64)), count_features(1000, Recipe(features=0))
-    (64, 1000)
+    >>> from irli.base.recipe import recipe
+    >>> count_features(1000, recipe("labels", features=64))
+    64
     """
     return min(dim, recipe.features) if recipe.features else dim
 
