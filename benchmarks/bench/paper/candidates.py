@@ -317,7 +317,7 @@ def learn_repetitions(
     What was learned before an interruption is not learned again. More repetitions go on from fewer.
     """
     most = dataclasses.replace(recipe, repetitions=max(counts)).resolve(*data.items.shape)
-    problem, tuning = make_problem(data.items, data.metric, most)
+    problem, held, truth = make_problem(data.items, data.metric, most)
     named = json.dumps(asdict(dataclasses.replace(most, repetitions=1)), sort_keys=True).encode()
     folder = name_result(options, part, "-learning") / hashlib.sha256(named).hexdigest()[:16]
     workers = min(options.workers, most.repetitions)
@@ -332,7 +332,8 @@ def learn_repetitions(
                     dataclasses.replace(most, repetitions=count),
                     learned[:count],
                     ids=np.arange(len(data.items)),
-                    tuning=tuning,
+                    held=held,
+                    truth=truth,
                 )
             )
         )
