@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         NotInShards,
         ShardUnavailable,
     )
-    from irli.labels.index import LabelIndex, Prediction
+    from irli.labels.front import Prediction
+    from irli.labels.index import LabelIndex
     from irli.loading import load
     from irli.vectors.index import VectorIndex
     from irli.vectors.parameters import SearchParameters
@@ -73,7 +74,7 @@ __all__ = [
 _HOME = {
     "Deny": "irli.base.ids",
     "LabelIndex": "irli.labels.index",
-    "Prediction": "irli.labels.index",
+    "Prediction": "irli.labels.front",
     "RangeResult": "irli.vectors.results",
     "Recipe": "irli.base.recipe",
     "SearchParameters": "irli.vectors.parameters",

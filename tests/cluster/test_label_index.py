@@ -23,9 +23,10 @@ from irli.base.folder import write_folder
 from irli.cluster.build import build as building
 from irli.cluster.build.label_blend import blend_shards, read_held, write_held
 from irli.cluster.build.label_job import deal_labels, make_label_job
-from irli.cluster.label_index import ShardedLabelIndex, _merge
+from irli.cluster.label_index import ShardedLabelIndex
 from irli.errors import DeadlineExceeded, InvalidParameter, IrliWarning, NotFitted, NotInShards
 from irli.labels.metrics import precision
+from irli.labels.parts.several import merge_labels
 from irli.labels.tuning.calibration import Candidates, to_probabilities
 from irli.labels.tuning.tune import Held
 from irli.learning import learn, runs
@@ -61,8 +62,8 @@ def test_shards_have_the_routers_of_one_index(recipe: irli.Recipe, tmp_path: Pat
     for folder, own in zip(shard_folders(tmp_path / "index"), dealt, strict=True):
         shard = irli.load(folder)
         assert isinstance(shard, LabelIndex)
-        alone = shard.with_calibration(one.calibration)
-        found = alone.predict(X, len(own), **everything)
+        shard._learned = shard._fitted().with_calibration(one.calibration)
+        found = shard.predict(X, len(own), **everything)
         got = np.full((X.shape[0], len(own)), np.nan)
         np.put_along_axis(got, found.labels, found.scores, axis=1)
         np.testing.assert_allclose(got, wanted[:, own], rtol=1e-4)
@@ -266,14 +267,14 @@ def test_certain_labels_are_merged_by_their_log_odds() -> None:
     found = [np.array([[1, 0, -1]]), np.array([[0, 2, 1]])]  # 2 is "other" in a shard of two
     parts = [(part.astype(np.float32), labels) for part, labels in zip(odds, found, strict=True)]
     assert (to_probabilities(np.array([17.5, 30.0], dtype=np.float32)) == 1).all()
-    merged, labels = _merge(parts, [np.array([0, 3]), np.array([1, 2])], 5)
+    merged, labels = merge_labels(parts, [np.array([0, 3]), np.array([1, 2])], 5)
     assert labels.tolist() == [[1, 3, 0, 2, -1]]
     assert merged.tolist() == [[30.0, 20.0, 18.0, 17.5, -np.inf]]
 
 
 def test_of_equal_labels_the_first_are_better() -> None:
     same = np.zeros((1, 2), dtype=np.float32), np.array([[0, 1]])
-    _, labels = _merge([same, same], [np.array([1, 3]), np.array([0, 2])], 3)
+    _, labels = merge_labels([same, same], [np.array([1, 3]), np.array([0, 2])], 3)
     assert labels.tolist() == [[0, 1, 2]]
 
 

@@ -114,7 +114,7 @@ def test_an_interrupted_first_fit_leaves_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "name", ["read_rows_to_fit", "make_label_job", "build", "deal_labels", "ShardGroup"]
+    "name", ["read_rows_to_fit", "make_label_job", "build", "deal_labels", "open_parts"]
 )
 def test_shards(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     index = ShardedLabelIndex(RECIPE, shards=2).fit(X, Y, threads=1)

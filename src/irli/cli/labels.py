@@ -33,7 +33,8 @@ from irli.labels.files.documents import FORMATS, detect_format, read_documents, 
 from irli.labels.files.rows import read_matrix, read_rows
 from irli.labels.files.titles import read_titles
 from irli.labels.files.xmc_text import open_input
-from irli.labels.index import LabelIndex, Prediction
+from irli.labels.front import Prediction
+from irli.labels.index import LabelIndex
 from irli.labels.metrics import (
     f1,
     inverse_propensity_of_counts,

@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from irli.base.checks import (
     check_bool,
     check_choice,
-    check_float,
     check_int,
-    check_k,
     check_keywords,
 )
-from irli.base.folder import LABELS, Folder, reading, write_folder
-from irli.base.html import render_html
+from irli.base.folder import Folder, reading, write_folder
 from irli.base.index import SavedIndex
-from irli.base.logs import describe_few, warn
-from irli.base.metrics import load_summary
+from irli.base.logs import warn
 from irli.base.recipe import Recipe, as_recipe
-from irli.base.sparse import as_query_rows
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
-from irli.errors import NotFitted
 from irli.labels.build.features import as_sparse
 from irli.labels.build.problem import append_titles
 from irli.labels.changes.edit import read_labels, remove, rename
 from irli.labels.changes.online import NewRows, learn_rows
 from irli.labels.contents import pack_labels, unpack_labels
+from irli.labels.front import LabelFront, Prediction
 from irli.labels.given import read_more_rows, read_new_labels, read_rows_to_fit
 from irli.labels.learned import Learned
 from irli.labels.learner import fit_labels, partial_fit_labels, refit_labels
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.scikit_learn import ActsAsClassifier
-from irli.labels.text.reads_texts import ReadsTexts, describe_empty, find_empty
-from irli.labels.text.vectorizer import Names, Vectorizer, vectorize_more, vectorize_texts
-from irli.labels.tuning.calibration import Calibration, to_probabilities
+from irli.labels.text.reads_texts import describe_empty, find_empty
+from irli.labels.text.vectorizer import Vectorizer, vectorize_more
+from irli.labels.tuning.calibration import Calibration
 from irli.labels.tuning.objective import OBJECTIVES
 from irli.labels.tuning.tune import LabelTuneResult, Wishes
 from irli.learning import load_runs
 from irli.learning.options import LearnArguments, LearnOptions
-from irli.learning.repetition import History
 
-_NOT_FITTED = "This LabelIndex is not fitted yet. Call fit(X, Y) or irli.load(path)."
 _NO_RANKER = (
     "This index has no ranker, so partial_fit adds new labels and counts rows, and no more. Call "
     "refit with all rows, or fit LabelIndex(ranker=True)."
@@ -55,23 +46,7 @@ _NO_RANKER = (
 _MANY_EMPTY = 0.1  # a larger share of texts without a known word is worth a warning
 
 
-class Prediction(NamedTuple):
-    """Scores and labels, best first.
-
-    A score is the probability that the row carries the label, calibrated on held-out rows: in
-    (0, 1], and 0 where there is no label.
-    """
-
-    scores: NDArray[np.float32]
-    labels: NDArray[np.int64]
-
-    @property
-    def counts(self) -> Any:
-        """How many labels were found for each row. The other columns are padding."""
-        return (self.labels >= 0).sum(axis=-1)
-
-
-class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
+class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
     """Extreme multi-label classification with learned, balanced buckets of labels.
 
     It also learns retrieval from a query log whose items have no vectors. The rows are then the
@@ -116,47 +91,8 @@ class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
             "ranker": ranker,
             "objective": objective,
         }
-        self._learned: Learned | None = None
 
     # --- learning ------------------------------------------------------------------------------
-
-    def fit(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        names: Iterable[str] | None = None,
-        titles: Any = None,
-        **options: Unpack[LearnArguments],
-    ) -> LabelIndex:
-        """Learn which labels the rows `X` carry.
-
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n, d)
-            Features. Sparse rows stay sparse, however many features there are.
-        Y : matrix of shape (n, L), or lists of labels, or one label for each row
-            Either a matrix that is nonzero where a row carries a label: sparse, or a dense array of
-            bools or floats. Or names of labels, or their numbers from 0 up: n lists, or an int
-            array of shape (n, j), padded with -1, or one for each row. An integer array that may
-            be a matrix of zeros and ones is refused. Rows without labels are not used.
-        names : iterable of str, optional
-            Names of the L labels. By default those that `Y` has, sorted.
-        titles : array_like or sparse array of shape (L, d), optional
-            The features of each label's title, made like those of `X`. A label is learned from its
-            title as from one more row. Rows of zeros teach nothing.
-        **options
-            progress, threads, workers, device, checkpoint: see `LearnOptions`.
-
-        Examples
-        --------
-        >>> X = np.eye(3).repeat(4, axis=0)
-        >>> index = LabelIndex().fit(X, ["ant", "bee", "cow"] * 4)
-        >>> LabelIndex().fit(X, np.arange(3).repeat(4)).predict(X[::4], k=1).labels.ravel()
-        array([0, 1, 2])
-        """
-        self._learned = self._learn(X, Y, names, titles, options)
-        return self
 
     @property
     def _wishes(self) -> Wishes:
@@ -176,48 +112,6 @@ class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
         recipe = as_recipe(self._given["recipe"])
         contents = fit_labels(rows, labels, titles, recipe, self._wishes, run)
         return Learned.of(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
-
-    def fit_text(
-        self,
-        texts: Iterable[Any],
-        labels: Iterable[Iterable[str]] | None = None,
-        *,
-        vectorizer: Vectorizer | None = None,
-        titles: Mapping[str, str] | None = None,
-        **options: Unpack[LearnArguments],
-    ) -> LabelIndex:
-        """Learn which labels the texts carry. The features are the words of the texts.
-
-        Parameters
-        ----------
-        texts : n strings
-            Or, without `labels`, n pairs of a text and its labels. They may be a stream, such as
-            that of `irli.labels.files.documents.read_documents`, and are read once.
-        labels : n lists of strings
-            The names of the labels of each text.
-        vectorizer : Vectorizer, optional
-            What to take as features: see its settings. The index fits a copy of it.
-        titles : dict, optional
-            What people read for labels whose names are URIs or codes, by name: see
-            `irli.labels.files.read_titles`. `names.title` has them afterwards. A label is learned
-            from its title, too, as from one more text: so they should be in the language of the
-            texts.
-        **options
-            As for `fit`.
-
-        Examples
-        --------
-        >>> pets = ["cat", "dog", "bird"]
-        >>> texts = [f"the {pet} {verb}" for pet in pets for verb in ("eats", "naps", "plays")]
-        >>> index = LabelIndex().fit_text(texts, [[pet] for pet in pets for _ in range(3)])
-        >>> [[name for name, _ in found] for found in index.predict_text(["My dog!", "a bird"], 1)]
-        [['dog'], ['bird']]
-        """
-        made = vectorize_texts(texts, labels, vectorizer, titles)
-        self._learned = self._learn(
-            made.rows, made.labels, made.names, made.titles, options, made.vectorizer
-        )
-        return self
 
     def refit(
         self,
@@ -460,145 +354,25 @@ class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
             row. If fewer than k labels are found, the other columns have label -1 and score 0.
             `counts` says how many are found: all labels of the probed buckets can be fewer than k.
         """
-        if threshold is not None:
-            check_float("threshold", threshold, at_least=0.0, at_most=1.0, owner="predict")
-        odds, labels, single = self._rank(X, k, ranker, threads, parameters)
-        scores = to_probabilities(odds)
-        missing = labels < 0
-        scores[missing] = 0
-        min_votes = parameters.get("min_votes") or self.defaults.min_votes
-        if min_votes > 1 and missing[:, : len(self)].any():
-            warn(describe_few(k, "labels", "rows", min_votes))
-        if threshold is not None:
-            unlikely = scores < threshold
-            scores[unlikely], labels[unlikely] = 0, -1
-        return Prediction(scores[0], labels[0]) if single else Prediction(scores, labels)
-
-    def _rank(
-        self,
-        X: Any,
-        k: int,
-        ranker: bool | None,
-        threads: int | None,
-        parameters: PredictArguments,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], bool]:
-        """Return log-odds and labels (n, k), best first, and whether a single row was given."""
-        learned = self._fitted()
-        k = check_k(k, len(self), owner="predict")
-        rows, single = as_query_rows(X, self.dim)
-        return *learned.rank(rows, k, ranker, threads, parameters), single
-
-    # --- explaining ----------------------------------------------------------------------------
-
-    def explain(
-        self,
-        X: Any,
-        k: int = 5,
-        *,
-        ranker: bool | None = None,
-        **parameters: Unpack[PredictArguments],
-    ) -> Any:
-        """Return why the k best labels of a row were predicted. This is for one row, or for a few.
-
-        Parameters
-        ----------
-        X, k, ranker, **parameters
-            As for `predict`.
-
-        Returns
-        -------
-        RowExplanation, or a list of them
-            One for a single row (d,), and a list for rows (n, d). Its `labels` are those of
-            `predict`: see `LabelExplanation`. Printed, it can be read.
-
-        Examples
-        --------
-        >>> own = np.arange(600) % 20
-        >>> X = np.eye(20)[own] + 0.1 * np.random.default_rng(0).random((600, 20))
-        >>> index = LabelIndex(ranker=True).fit(X, own[:, None])
-        >>> best = index.explain(X[7], k=1).labels[0]
-        >>> best.label, best.words[0].word
-        (7, '7')
-        >>> sources = best.from_routers + best.from_ranker + best.from_near_rows
-        >>> bool(np.isclose(sources + best.constant + best.from_curve, best.log_odds, atol=1e-4))
-        True
-        """
-        learned = self._fitted()
-        k = check_k(k, len(self), owner="explain")
-        rows, single = as_query_rows(X, self.dim)
-        explained = learned.explain(rows, k, ranker, parameters)
-        return explained[0] if single else explained
+        return self._predict(self._fitted(), X, k, threshold, ranker, threads, parameters)
 
     # --- inspecting ----------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        return len(self._fitted().contents.counts)
-
-    def __repr__(self) -> str:
+    def _describe(self) -> str:
         if self._learned is None:
-            return f"LabelIndex(recipe={self.recipe.name!r}, not fitted)"
+            return ""
         repetitions, buckets = self._learned.predictor.layout.bias.shape
         ranker = "with" if self.calibration.is_blended else "without"
-        return (
-            f"LabelIndex(recipe={self.recipe.name!r}, {len(self)} labels, "
-            f"{repetitions} x {buckets} buckets, {ranker} ranker)"
-        )
+        return f", {repetitions} x {buckets} buckets, {ranker} ranker"
 
-    def _repr_html_(self) -> str:
-        if self._learned is None:
-            return render_html("LabelIndex", {"recipe": self.recipe.name, "state": "not fitted"})
-        stats, defaults, tuned = self.stats(), self.defaults, self.tuned
-        facts = {
-            "labels": f"{len(self):,} {'with' if stats['names'] else 'without'} names",
-            "rows": f"{self.rows:,} {'texts' if stats['text'] else 'rows'}, {self.dim:,} features",
-            "buckets": f"{stats['repetitions']} x {stats['buckets']:,}",
-            "ranker": f"{stats['ranker_weights']:,} weights" if stats["ranker_weights"] else "none",
-            "predict": f"probes={defaults.probes}, candidates={defaults.candidates}, "
-            f"score={defaults.score}",
-            "recipe": self.recipe.name,
-            "memory": f"{stats['bytes'] / 1e6:,.1f} MB",
-        }
+    def _list_facts(self) -> dict[str, object]:
+        chosen, tuned = self.defaults, self.tuned
+        by = f"candidates={chosen.candidates}, score={chosen.score}"
+        facts: dict[str, object] = {"predict": f"probes={chosen.probes}, {by}"}
         if tuned is not None:
             measured = f"{tuned.precision:.3f}, mean of P@1, P@3 and P@5 of {tuned.rows:,} rows"
             facts["held-out precision"] = measured
-        return render_html("LabelIndex", facts, self.loads()[0])
-
-    @property
-    def recipe(self) -> Recipe:
-        """The settings of learning: those given, and after `fit` those resolved for the data."""
-        if self._learned is None:
-            return as_recipe(self._given["recipe"])
-        return self._learned.contents.recipe
-
-    @property
-    def names(self) -> Names | None:
-        """The names of the labels, if `fit` was given any."""
-        return None if self._learned is None else self._learned.contents.names
-
-    @property
-    def vectorizer(self) -> Vectorizer | None:
-        """Turns texts into rows of features. It is made by `fit_text`."""
-        return None if self._learned is None else self._learned.contents.vectorizer
-
-    @property
-    def rows(self) -> int:
-        """The number of rows that the index has learned from."""
-        return 0 if self._learned is None else self._learned.contents.rows
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """The number of these rows that carry each label (L,)."""
-        return self._fitted().contents.counts
-
-    @property
-    def dim(self) -> int:
-        """The number of features of a row."""
-        return self._fitted().contents.dim
-
-    @property
-    def dtype(self) -> np.dtype[np.float32]:
-        """The type to which the features of rows are converted."""
-        return np.dtype(np.float32)
+        return facts
 
     @property
     def defaults(self) -> LabelParameters:
@@ -610,52 +384,10 @@ class LabelIndex(ReadsTexts, ActsAsClassifier, SavedIndex):
         """How scores and margins become log-odds."""
         return self._fitted().contents.model.calibration
 
-    def with_calibration(self, calibration: Calibration) -> LabelIndex:
-        """Return a copy that blends its sources in another way. Shards share a calibration."""
-        index = copy.copy(self)
-        index._learned = self._fitted().with_calibration(calibration)
-        return index
-
     @property
     def tuned(self) -> LabelTuneResult | None:
         """What `fit` or `refit` chose and measured."""
         return self._fitted().contents.model.tuned
-
-    @property
-    def history(self) -> History:
-        """Loss, recall and loads after each re-partition, and what was tried on held-out rows."""
-        return [] if self._learned is None else self._learned.contents.history
-
-    def loads(self) -> list[NDArray[np.int64]]:
-        """Return how many labels each bucket holds: an array of shape (B,) for each repetition."""
-        return list(np.diff(self._fitted().predictor.layout.offsets, axis=1))
-
-    def stats(self) -> dict[str, Any]:
-        """Return sizes, settings and memory in bytes as plain values."""
-        layout = self._fitted().predictor.layout
-        repetitions, buckets = layout.bias.shape
-        return {
-            "kind": LABELS,
-            "items": len(self),
-            "rows": self.rows,
-            "dim": self.dim,
-            "names": self.names is not None,
-            "text": self.vectorizer is not None,
-            "repetitions": repetitions,
-            "buckets": buckets,
-            "entries": len(layout.items),
-            "ranker_weights": len(layout.weights),
-            "loads": [load_summary(loads) for loads in self.loads()],
-            "recipe": dataclasses.asdict(self.recipe),
-            "defaults": dataclasses.asdict(self.defaults),
-            "calibration": self.calibration.state(),
-            "bytes": sum(part.nbytes for part in layout),
-        }
-
-    def _fitted(self) -> Learned:
-        if self._learned is None:
-            raise NotFitted(_NOT_FITTED)
-        return self._learned
 
     # --- files ---------------------------------------------------------------------------------
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irli._native import BLOCK
 from irli.base.checks import check_bool
+from irli.base.folder import LABELS
 from irli.base.threads import thread_count
 from irli.base.types import Rows
 from irli.errors import InvalidParameter
@@ -118,3 +119,30 @@ class Learned(NamedTuple):
                 "Got True instead. Leave it out, or fit LabelIndex(ranker=True)."
             )
         return model.calibration
+
+    def least_votes(self, given: PredictArguments) -> int:
+        """Return the votes that a label needs to be found."""
+        return given.get("min_votes") or self.contents.model.parameters.min_votes
+
+    def loads(self) -> list[NDArray[np.int64]]:
+        """Return how many labels each bucket holds: an array of shape (B,) for each repetition."""
+        return list(np.diff(self.predictor.layout.offsets, axis=1))
+
+    def stats(self) -> dict[str, Any]:
+        """Return sizes, settings and memory in bytes as plain values."""
+        contents, layout = self.contents, self.predictor.layout
+        repetitions, buckets = layout.bias.shape
+        return {
+            "kind": LABELS,
+            "items": len(contents.counts),
+            "rows": contents.rows,
+            "dim": contents.dim,
+            "repetitions": repetitions,
+            "buckets": buckets,
+            "entries": len(layout.items),
+            "ranker_weights": len(layout.weights),
+            "recipe": dataclasses.asdict(contents.recipe),
+            "defaults": dataclasses.asdict(contents.model.parameters),
+            "calibration": contents.model.calibration.state(),
+            "bytes": sum(part.nbytes for part in layout),
+        }

@@ -47,7 +47,7 @@ class ActsAsClassifier(Configured):
         known = ("ranker", "threads", *PredictArguments.__annotations__)
         check_keywords(options, known, owner="decision_function")
         ranker, threads = options.pop("ranker", None), options.pop("threads", None)
-        scores, labels, _ = self._rank(_as_batch(X), k, ranker, threads, options)
+        scores, labels, _ = self._rank(self._fitted(), _as_batch(X), k, ranker, threads, options)
         return _to_sparse(scores, labels, len(self))
 
     def predict_proba(self, X: Any, k: int = 5, **options: Any) -> Sparse:

@@ -1,9 +1,13 @@
-"""PartGroup: the parts of an index, wherever they run: call, save and close all of them."""
+"""PartGroup, the parts of an index wherever they run; Parts, the base of what asks all of them."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from irli.base.parts.answers import Answers
 from irli.base.parts.folders import ShardedContents, write_shards
@@ -26,7 +30,7 @@ class PartGroup:
     Attributes
     ----------
     facts : list of dict
-        Stats, history and, for vectors, loads of each part.
+        Stats, loads and history of each part, and more.
     """
 
     def __init__(
@@ -82,3 +86,35 @@ class PartGroup:
     def close(self) -> None:
         """End what runs the parts."""
         self._serving.close()
+
+
+class Parts:
+    """Parts that are asked together.
+
+    Attributes
+    ----------
+    missing : tuple of int
+        The parts that did not answer the last call of `within`.
+    """
+
+    def __init__(self, group: PartGroup) -> None:
+        self.group = group
+        self.missing: tuple[int, ...] = ()
+        self._deadline: float | None = None
+        self._partial = False
+
+    def within(self, deadline: float | None, partial: bool) -> Self:
+        """Return the same parts for one call, which may do without those that are down or late."""
+        asked = copy.copy(self)
+        asked._deadline, asked._partial = deadline, partial
+        return asked
+
+    def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> Answers:
+        answers = self.group.call(method, arguments, self._deadline, self._partial)
+        self.missing = answers.missing
+        return answers
+
+    def loads(self) -> list[NDArray[np.int64]]:
+        """Return how many items each bucket holds: an array of shape (P B,) for each repetition."""
+        each = [facts["loads"] for facts in self.group.facts]
+        return [np.concatenate(parts) for parts in zip(*each, strict=True)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.ids import Allowed, Ids, TextIds
 from irli.base.parts.answers import Answers
-from irli.base.parts.group import PartGroup
+from irli.base.parts.group import PartGroup, Parts
 from irli.errors import InvalidParameter
 from irli.vectors.front import Answer, Filters
 from irli.vectors.parameters import SearchParameters
@@ -22,7 +21,7 @@ from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 
 
-class VectorParts:
+class VectorParts(Parts):
     """Parts that hold consecutive rows, searched together.
 
     Parameters
@@ -33,33 +32,20 @@ class VectorParts:
         Sample queries that no part has learned from.
     names : TextIds, optional
         The ids, if they are strings. Parts know their items by row.
-
-    Attributes
-    ----------
-    missing : tuple of int
-        The parts that did not answer the last call of `within`.
     """
 
     def __init__(
         self, group: PartGroup, held: NDArray[np.float32], names: TextIds | None = None
     ) -> None:
-        self.group, self.held, self.names = group, held, names
+        super().__init__(group)
+        self.held, self.names = held, names
         stats = [facts["stats"] for facts in group.facts]
         self.metric: str = stats[0]["metric"]
         self.dim: int = stats[0]["dim"]
         self._bounds = np.cumsum([0, *(each["items"] for each in stats)])
-        self._deadline: float | None = None
-        self._partial = False
-        self.missing: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return int(self._bounds[-1])
-
-    def within(self, deadline: float | None, partial: bool) -> Self:
-        """Return the same parts for one call, which may do without those that are down or late."""
-        asked = copy.copy(self)
-        asked._deadline, asked._partial = deadline, partial
-        return asked
 
     @cached_property
     def ids(self) -> Ids:
@@ -98,7 +84,7 @@ class VectorParts:
     ) -> Answer:
         """Return distances and ids of the nearest items of all parts."""
         _check_rank(parameters)
-        answers = self._call("search", filters, (queries, k, parameters), (threads,))
+        answers = self._ask("search", filters, (queries, k, parameters), (threads,))
         return merge(answers.values, k, self.metric)
 
     def search_range(
@@ -110,7 +96,7 @@ class VectorParts:
         threads: int | None = None,
     ) -> RangeResult:
         """Return all items of all parts within a radius of each query."""
-        answers = self._call("search_range", filters, (queries, radius, parameters), (threads,))
+        answers = self._ask("search_range", filters, (queries, radius, parameters), (threads,))
         return merge_ranges(answers.values, self.metric)
 
     def explain(
@@ -122,18 +108,15 @@ class VectorParts:
     ) -> Explanation:
         """Return the summed work of all parts, and the seconds of the slowest."""
         _check_rank(parameters)
-        found = self._call("search", filters, (queries, k, parameters), (1,)).values
-        told = self._call("explain", filters, (queries, k, parameters)).values
+        found = self._ask("search", filters, (queries, k, parameters), (1,)).values
+        told = self._ask("explain", filters, (queries, k, parameters)).values
         return merge_explanations(found, told, k, self.metric)
 
-    def _call(
+    def _ask(
         self, method: str, filters: Filters, before: tuple[Any, ...], after: tuple[Any, ...] = ()
     ) -> Answers:
         """Call a method of every part, with its part of the filters between other arguments."""
-        arguments = [(*before, part, *after) for part in self._split(filters)]
-        answers = self.group.call(method, arguments, self._deadline, self._partial)
-        self.missing = answers.missing
-        return answers
+        return self._call(method, [(*before, part, *after) for part in self._split(filters)])
 
     def _split(self, filters: Filters) -> list[Any]:
         """Return the filter of each part, or a list of them with one for each query."""
@@ -166,11 +149,6 @@ class VectorParts:
     def history(self) -> list[dict[str, Any]]:
         """Loss, recall and loads after each re-partition, part by part."""
         return self.group.history
-
-    def loads(self) -> list[NDArray[np.int64]]:
-        """Return how many items each bucket holds: an array of shape (P B,) for each repetition."""
-        each = [facts["loads"] for facts in self.group.facts]
-        return [np.concatenate(parts) for parts in zip(*each, strict=True)]
 
     def stats(self) -> dict[str, Any]:
         """Return sizes, settings and memory in bytes of all parts together, as plain values."""
