@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,12 +72,12 @@ def change(folder: Folder, name: str, edit: Callable[[Array], Array]) -> Folder:
     arrays, tensors = dict(folder.arrays), dict(folder.tensors)
     part = arrays if name in arrays else tensors
     part[name] = edit(part[name].copy())
-    return Folder(folder.kind, folder.meta, arrays, tensors)
+    return dataclasses.replace(folder, arrays=arrays, tensors=tensors)
 
 
 def change_meta(folder: Folder, **changes: Any) -> Folder:
     """Return the folder with some of its plain values replaced."""
-    return Folder(folder.kind, folder.meta | changes, folder.arrays, folder.tensors)
+    return dataclasses.replace(folder, meta=folder.meta | changes)
 
 
 def put(place: Any, value: Any) -> Callable[[Array], Array]:

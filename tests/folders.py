@@ -25,6 +25,6 @@ def array_sums(folder: Path) -> dict[str, str]:
     return {name: entry["sha256"] for name, entry in files.items()}
 
 
-def shard_folders(path: Path) -> list[Path]:
-    """Return the folders of the shards of a saved index, in their order."""
-    return sorted(path.glob("shard-*"))
+def list_parts(path: Path) -> list[Path]:
+    """Return the parts of a saved index, in their order."""
+    return [path / name for name in read_manifest(path)["parts"]]

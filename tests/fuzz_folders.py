@@ -143,23 +143,21 @@ def damage(files: Files, rng: Rng) -> str:
 
 def forge(files: Files, rng: Rng) -> str:
     """Change one part or more, with valid checksums. Return what was done."""
-    manifests = sorted(name for name in files if name.endswith(MANIFEST))
+    manifests = sorted(name for name in files if name.endswith(".json"))
     manifest_name = manifests[rng.integers(len(manifests))]
-    prefix = manifest_name.removesuffix(MANIFEST)
     manifest = json.loads(files[manifest_name])
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         if not is_forgeable(manifest):
             break
         change = FORGERIES[rng.integers(len(FORGERIES))]
-        done.append(f"{manifest_name}: {change(files, prefix, manifest, rng)}")
+        done.append(f"{manifest_name}: {change(files, manifest, rng)}")
     files[manifest_name] = seal(manifest)
-    if prefix and MANIFEST in files:  # the manifest of the whole has the checksums of its shards
+    if manifest_name != MANIFEST:  # the name of a part has its checksum, and the whole names it
+        new = f"part.{json.loads(files[manifest_name])['checksum'][:16]}.json"
         whole = json.loads(files[MANIFEST])
-        for shard in whole["meta"]["shards"]:
-            if shard["folder"] + "/" == prefix:
-                shard["checksum"] = json.loads(files[manifest_name])["checksum"]
-        files[MANIFEST] = seal(whole)
+        whole["parts"] = [new if part == manifest_name else part for part in whole["parts"]]
+        files[MANIFEST], files[new] = seal(whole), files.pop(manifest_name)
     return "; ".join(done)
 
 
@@ -188,51 +186,51 @@ def pick_entry(manifest: Any, rng: Rng) -> tuple[str, Any]:
     return name, manifest["files"][name]
 
 
-def put(files: Files, prefix: str, entry: Any, data: bytes) -> None:
+def put(files: Files, entry: Any, data: bytes) -> None:
     """Replace a data file, and describe it."""
-    files[prefix + str(entry["file"])] = data
+    files[str(entry["file"])] = data
     entry["bytes"], entry["sha256"] = len(data), hashlib.sha256(data).hexdigest()
 
 
-def forge_bytes(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
+def forge_bytes(files: Files, manifest: Any, rng: Rng) -> str:
     """Change the bytes of a data file."""
     name, entry = pick_entry(manifest, rng)
     change = CONTENT[rng.integers(len(CONTENT))]
-    old = files.get(prefix + str(entry["file"])) or b"?"  # it may be empty, or gone
-    put(files, prefix, entry, change(old, rng))
+    old = files.get(str(entry["file"])) or b"?"  # it may be empty, or gone
+    put(files, entry, change(old, rng))
     return f"{name}: {change.__name__}"
 
 
-def forge_array(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
+def forge_array(files: Files, manifest: Any, rng: Rng) -> str:
     """Change values, the shape or the dtype of an array or tensor."""
     name, entry = pick_entry(manifest, rng)
     kinds = ("entries", "near", *EDITS)  # wrong values are harder to notice than wrong shapes
     edit = Edit(kinds[rng.integers(len(kinds))], int(rng.integers(2**32)))
-    data = files.get(prefix + str(entry["file"])) or b""
+    data = files.get(str(entry["file"])) or b""
     if "dtype" not in entry:
         from safetensors.numpy import load, save
 
         try:
             tensors = load(data)
         except Exception:
-            return forge_bytes(files, prefix, manifest, rng)
+            return forge_bytes(files, manifest, rng)
         tensor = sorted(tensors)[rng.integers(len(tensors))]
         tensors[tensor] = np.ascontiguousarray(edit(tensors[tensor].copy()))
-        put(files, prefix, entry, save(tensors))
+        put(files, entry, save(tensors))
         return f"{tensor}: {edit}"
     try:
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry.get("shape", ()))
         head = len(_make_npy_header(dtype, shape))
         array = edit(np.frombuffer(data, dtype, offset=head).reshape(shape).copy())
     except (TypeError, ValueError, OverflowError, IndexError):
-        return forge_bytes(files, prefix, manifest, rng)
+        return forge_bytes(files, manifest, rng)
     entry["dtype"], entry["shape"] = array.dtype.str, list(array.shape)
     content = np.ascontiguousarray(array).tobytes()
-    put(files, prefix, entry, _make_npy_header(array.dtype, array.shape) + content)
+    put(files, entry, _make_npy_header(array.dtype, array.shape) + content)
     return f"{name}: {edit}"
 
 
-def forge_shape(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
+def forge_shape(files: Files, manifest: Any, rng: Rng) -> str:
     """Say that an array has another shape or dtype, and write the header for it."""
     name, entry = pick_entry(manifest, rng)
     lengths = [0, 1, 2, 3, 8, 1000, 2**31, 2**40, 2**62, 2**63, 2**70]
@@ -242,12 +240,12 @@ def forge_shape(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
     entry["shape"] = shape
     entry["dtype"] = str(rng.choice(["<f4", "<i8", "|i1", "<f2", "<u2", "|b1"]))
     head = _make_npy_header(np.dtype(entry["dtype"]), tuple(shape))
-    old = files.get(prefix + str(entry["file"])) or b""
-    put(files, prefix, entry, head + (b"" if 0 in shape else old[128:]))
+    old = files.get(str(entry["file"])) or b""
+    put(files, entry, head + (b"" if 0 in shape else old[128:]))
     return f"{name}: shape {shape}"
 
 
-def forge_swap(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
+def forge_swap(files: Files, manifest: Any, rng: Rng) -> str:
     """Exchange the descriptions of two files, drop one, or add one."""
     entries = manifest["files"]
     names = sorted(entries)
@@ -268,7 +266,7 @@ VALUES += [1e308, 1e-308, "", "l2", "cosine", "codes", "\ud800", "../x", "x" * 5
 VALUES += [[0], [[1, 2]], {"a": None}, [None] * 20]
 
 
-def forge_value(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
+def forge_value(files: Files, manifest: Any, rng: Rng) -> str:
     """Replace, drop or add a value anywhere in the manifest."""
     part: Any = manifest if rng.random() < 0.2 else manifest["meta"]
     path: list[Any] = []
@@ -297,7 +295,7 @@ def forge_value(files: Files, prefix: str, manifest: Any, rng: Rng) -> str:
     return f"{'.'.join(map(str, path))} {('dropped', 'extended')[way] if way < 2 else 'changed'}"
 
 
-FORGERIES: list[Callable[[Files, str, Any, Rng], str]] = [
+FORGERIES: list[Callable[[Files, Any, Rng], str]] = [
     *[forge_array] * 6,
     *[forge_value] * 4,
     *[forge_bytes] * 2,
@@ -449,11 +447,9 @@ def write_case(base: Base, files: Files, place: Path) -> Path:
     """Write the changed files of a case; link the others, which takes less time."""
     path = place / "case"
     path.mkdir()
-    for name in base.files:
+    for name, content in files.items():
         target = path / name
-        target.parent.mkdir(exist_ok=True)
-        content = files[name]
-        if content is base.files[name]:
+        if content is base.files.get(name):
             os.link(base.path / name, target)
         elif isinstance(content, bytes):
             target.write_bytes(content)

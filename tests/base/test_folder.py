@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from irli.base import folder as folder_module
-from irli.base.folder import Folder, read_folder, read_manifest, write_folder
+from irli.base.folder import (
+    Folder,
+    changing,
+    publish,
+    read_folder,
+    read_manifest,
+    write_folder,
+    write_part,
+)
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name != "routers")
@@ -148,12 +156,12 @@ def test_the_format_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 GOLDEN = """\
 {
-  "checksum": "aef34932149f3f0eba502903e5ef1f64123ddea73cfa0b624f061766a9a186a1",
+  "checksum": "e23542d98d50c52b71e4ec2b6abd6f13352e2386e17b4ed773b0976c0a386d46",
   "files": {
     "ids": {
       "bytes": 144,
       "dtype": "<i8",
-      "file": "ids.f038149f.npy",
+      "file": "ids.f038149f1c16dc9a.npy",
       "sha256": "f038149f1c16dc9ab177aedf46ce316060b06d80d7873dcc760419850cb88bd1",
       "shape": [
         2
@@ -161,13 +169,13 @@ GOLDEN = """\
     },
     "routers": {
       "bytes": 88,
-      "file": "routers.02ba2825.safetensors",
+      "file": "routers.02ba2825828e07fc.safetensors",
       "sha256": "02ba2825828e07fcd7d5d3d628077aa4848a8e460098d4ec6f4b6d9160c953d2"
     },
     "vectors": {
       "bytes": 152,
       "dtype": "<f4",
-      "file": "vectors.6c09893c.npy",
+      "file": "vectors.6c09893c36373f9c.npy",
       "sha256": "6c09893c36373f9c4d40bc35ab93f6940c0fbe880469b4000f5b36c478c5a717",
       "shape": [
         2,
@@ -182,6 +190,7 @@ GOLDEN = """\
     "metric": "l2",
     "name": "tiny \\u00e9"
   },
+  "parts": [],
   "version": 1
 }
 """
@@ -399,6 +408,148 @@ def test_pickle_is_never_loaded(index: Path) -> None:
     edit_manifest(index, lambda manifest: manifest["files"]["vectors"].update(change))
     with pytest.raises(FormatError, match=r"is not a \.npy file of"):
         read_folder(index)
+
+
+# --- parts -----------------------------------------------------------------------------------
+
+
+def whole(parts: list[str], removed: int = 0) -> Folder:
+    """Return an index in parts, and a mask of removed rows, which are no part of its parts."""
+    return Folder("shards", {"removed": removed}, {"removed": np.arange(9) < removed}, {}, parts)
+
+
+def save_parts(path: Path, seeds: list[int], removed: int = 0) -> list[Path]:
+    with changing(path):
+        parts = [write_part(path, sample(seed, rows=50)) for seed in seeds]
+        publish(path, whole(parts, removed))
+    return [path / part for part in parts]
+
+
+def identities(path: Path) -> dict[str, tuple[int, int]]:
+    """Return which file each is, and when it was written."""
+    found = {file.name: file.stat() for file in path.iterdir()}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
+
+
+def test_an_index_has_parts_that_are_read_by_themselves(tmp_path: Path) -> None:
+    parts = save_parts(tmp_path, [0, 1], removed=3)
+    read = read_folder(tmp_path)
+    assert [tmp_path / part for part in read.parts] == parts
+    assert read.arrays["removed"].sum() == 3
+    for seed, part in enumerate(parts):
+        assert same(read_folder(part), sample(seed, rows=50))
+        assert read_folder(part).parts == []
+
+
+def test_a_new_version_shares_the_parts_that_stay(tmp_path: Path) -> None:
+    old = save_parts(tmp_path, [0, 1])
+    before = identities(tmp_path)
+    new = save_parts(tmp_path, [0, 1, 2], removed=4)
+    assert new[:2] == old
+    after = identities(tmp_path)
+    changed = {name for name in before if after.get(name) != before[name]}
+    assert {name for name in changed if "lock" not in name} == {
+        "manifest.json",
+        read_removed(before),
+    }
+    assert save_parts(tmp_path, [2]) == new[2:]
+    for part in old:
+        assert not part.exists()
+    files = read_manifest(new[2])["files"] | read_manifest(tmp_path)["files"]
+    kept = {entry["file"] for entry in files.values()} | {new[2].name}
+    assert data_files(tmp_path) == kept  # those of the other parts were swept
+
+
+def read_removed(names: dict[str, Any]) -> str:
+    return next(name for name in names if name.startswith("removed."))
+
+
+def test_a_part_that_is_not_published_is_swept(tmp_path: Path) -> None:
+    save_parts(tmp_path, [0])
+    before = data_files(tmp_path)
+    with changing(tmp_path):
+        write_part(tmp_path, sample(1))
+    assert data_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("damage", ["remove", "exchange", "edit", "nest"])
+def test_a_part_holds_what_its_name_says(tmp_path: Path, damage: str) -> None:
+    one, two = save_parts(tmp_path, [0, 1])
+    if damage == "remove":
+        one.unlink()
+    elif damage == "exchange":
+        one.write_bytes(two.read_bytes())
+    else:
+        manifest = json.loads(one.read_text())
+        manifest["meta" if damage == "edit" else "parts"] = {} if damage == "edit" else [two.name]
+        one.write_text(json.dumps(folder_module._seal(manifest)))
+    with pytest.raises(FormatError, match=rf"damaged: {one.name} (is missing|does not hold)"):
+        read_folder(one)
+    names = data_files(tmp_path)
+    write_folder(tmp_path, whole([one.name, two.name]))
+    assert names <= data_files(tmp_path)  # what a part that cannot be read needs is kept
+
+
+def test_parts_are_named_in_the_folder_only(index: Path) -> None:
+    for parts in ([3], ["../part.0123456789abcdef.json"], ["manifest.json"], {}, "part"):
+        edit_manifest(index, lambda manifest, parts=parts: manifest.update(parts=parts))
+        with pytest.raises(FormatError, match="does not follow format version"):
+            read_manifest(index)
+
+
+# --- what is mapped already --------------------------------------------------------------------
+
+
+def count(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """Note the calls of a function of the module."""
+    calls: list[Any] = []
+    function = getattr(folder_module, name)
+    monkeypatch.setattr(folder_module, name, lambda *a: (calls.append(a), function(*a))[1])
+    return calls
+
+
+def test_a_file_is_mapped_and_verified_once(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = count(monkeypatch, "_verify")
+    quick = read_folder(index, verify=False)
+    assert len(verified) == 0
+    first = read_folder(index)
+    assert len(verified) == 3
+    second = read_folder(index)
+    assert len(verified) == 4  # the routers are read again
+    for name, array in first.arrays.items():
+        assert quick.arrays[name] is array is second.arrays[name]
+    del quick, first, second, array
+    read_folder(index)
+    assert len(verified) == 7
+
+
+def test_damage_to_a_mapped_file_is_noticed(index: Path) -> None:
+    opened = read_folder(index)
+    file = index / read_manifest(index)["files"]["vectors"]["file"]
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(0, 0))
+    with pytest.raises(FormatError, match="does not match its checksum"):
+        read_folder(index)
+    write_folder(index, Folder("vectors", {}, {"vectors": np.array(opened.arrays["vectors"])}, {}))
+    assert read_manifest(index)["files"]["vectors"]["file"] != file.name
+
+
+def test_what_is_mapped_is_neither_hashed_nor_written(
+    index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened = read_folder(index)
+    views = {name: array.view()[...] for name, array in opened.arrays.items()}
+    hashed = count(monkeypatch, "_iterate_npy")
+    write_folder(index, Folder("vectors", {"tuned": 1}, views, {}))
+    assert not hashed
+    assert read_manifest(index)["meta"] == {"tuned": 1}
+    halves = {"vectors": views["vectors"][:2], "ids": views["ids"].view(np.uint64)}
+    write_folder(index, Folder("vectors", {}, halves, {}))  # not the whole file, or as other type
+    assert same(read_folder(index), Folder("vectors", {}, halves, {}))
+    write_folder(tmp_path / "new", opened)  # in another folder it is another file
+    assert same(read_folder(tmp_path / "new"), sample())
 
 
 class Crash(BaseException):

@@ -47,10 +47,10 @@ def test_build_and_use(run: Runner, data: Path, tmp_path: Path) -> None:
     computed = run("eval", out, "--queries-file", data, "--threshold", "0.0", "--json").json
     assert computed["truth_computed"]
     assert computed["results"][0]["recall"] == 1.0
-    before = sorted(path.name for path in out.glob("shard-*"))
+    before = sorted(path.name for path in out.glob("part.*"))
     tuned = run("tune", out, "--recall", 0.8, "--json").json
     assert tuned["reached"]
-    assert sorted(path.name for path in out.glob("shard-*")) == before
+    assert sorted(path.name for path in out.glob("part.*")) == before
     again = irli.load(out)
     assert again.defaults.threshold == tuned["parameters"]["threshold"]
     shown = run("info", out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from folders import array_sums, read_files, shard_folders
+from folders import array_sums, list_parts, read_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -19,7 +18,7 @@ from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex
-from irli.base.folder import write_folder
+from irli.base.folder import read_manifest, write_folder
 from irli.cluster.build import build as building
 from irli.cluster.build.label_blend import blend_shards, read_held, write_held
 from irli.cluster.build.label_job import deal_labels, make_label_job
@@ -59,7 +58,7 @@ def test_shards_have_the_routers_of_one_index(recipe: irli.Recipe, tmp_path: Pat
     found = one.predict(X, Y.shape[1], **everything)
     np.put_along_axis(wanted, found.labels, found.scores, axis=1)
     dealt = deal_labels(np.diff(sp.csc_array(Y).indptr), 3)
-    for folder, own in zip(shard_folders(tmp_path / "index"), dealt, strict=True):
+    for folder, own in zip(list_parts(tmp_path / "index"), dealt, strict=True):
         shard = irli.load(folder)
         assert isinstance(shard, LabelIndex)
         shard._learned = shard._fitted().with_calibration(one.calibration)
@@ -165,7 +164,7 @@ def test_one_shard_is_a_local_index(recipe: irli.Recipe, tmp_path: Path) -> None
         np.testing.assert_array_equal(found.scores, right.scores)
     local.save(tmp_path / "local")
     one.save(tmp_path / "one")
-    (shard,) = shard_folders(tmp_path / "one")
+    (shard,) = list_parts(tmp_path / "one")
     assert array_sums(shard) == array_sums(tmp_path / "local")
     assert one.history == [entry | {"shard": 0} for entry in local.history]
 
@@ -507,6 +506,6 @@ def test_the_objective_reaches_the_shards(tmp_path: Path) -> None:
     index.save(tmp_path / "index")
     loaded = ShardedLabelIndex.load(tmp_path / "index")
     assert loaded.get_params()["objective"] == "propensity"
-    shards = sorted((tmp_path / "index").glob("**/manifest.json"))
-    told = [json.loads(path.read_text())["meta"].get("objective") for path in shards]
+    folders = [tmp_path / "index", *list_parts(tmp_path / "index")]
+    told = [read_manifest(path)["meta"]["objective"] for path in folders]
     assert told == ["propensity"] * 3

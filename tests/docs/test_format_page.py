@@ -100,7 +100,7 @@ def _listed(kind: str, what: str) -> dict[str, Row]:
 def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> dict[str, int]:
     """Return what the letters in the shapes stand for in one folder."""
     known = {"L": len(arrays.get("counts", arrays.get("labels", ())))}
-    known["P"] = len(manifest["meta"].get("shards", ()))
+    known["P"] = len(manifest["parts"])
     known["N"] = len(arrays.get("id_offsets", (0,))) - 1
     known["D"] = manifest["meta"].get("dim", 0)
     for name, letters in (

@@ -1,9 +1,16 @@
-"""Read and write the index folder: a manifest, `.npy` arrays, and router weights.
+"""Read and write index folders: a manifest over files that never change.
 
-A save is atomic. The name of a data file contains a part of its checksum, so a new save never
-overwrites a file of the old index. Replacing ``manifest.json`` makes the new index the current one.
-At any moment, also after a crash, a reader finds either the old index or the new one.
-The format is described in ``docs/format.md``.
+An array is an `.npy` file that is named by its content. The routers are one safetensors file. A
+manifest describes the files, and holds plain values. `manifest.json` is that of the whole index. It
+may name parts, as a sharded index does: a part is another manifest, itself named by its content, in
+the same folder. So a new version of an index shares with the old one, by name, all that is the
+same, and a save writes the rest. What differs between versions of a part, such as a mask of removed
+rows, is an array of the whole.
+
+Replacing ``manifest.json`` makes a version the current one. At any moment, also after a crash, a
+reader finds the old version or the new one. Files that no manifest names are then removed. A file
+that this process has mapped is mapped and verified once, and neither hashed nor written again.
+The format is described in ``docs/reference/format.md``.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +28,7 @@ from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -43,11 +51,13 @@ VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-sh
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MANIFEST = "manifest.json"
-LOCK = ".irli.lock"
+_LOCK = ".irli.lock"
 _ROUTERS = "routers"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{8}\.(npy|safetensors)")
+_DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|safetensors)")
+_PART = re.compile(r"part\.[0-9a-f]{16}\.json")
 _DTYPE = re.compile(r"\|[biu]1|<[iuf][248]")
+_DIGITS = 16  # of a checksum, in the name of a file
 _CHUNK = 16 << 20
 _MOST_MANIFEST = 64 << 20  # bytes; a manifest has some kilobytes
 _MOST_AXES = 8
@@ -66,12 +76,25 @@ class Folder:
     meta : settings and results as plain JSON: recipe, history, counts, defaults.
     arrays : the large arrays, one ``.npy`` file each. They are memory-mapped when read.
     tensors : the router weights, all in one safetensors file.
+    parts : the names of the manifests of its parts, in the same folder.
     """
 
     kind: str
     meta: dict[str, Any]
     arrays: dict[str, Array]
     tensors: dict[str, Array]
+    parts: Sequence[str] = ()
+
+
+class _Mapped(np.memmap[Any, Any]):
+    """A mapped array that knows its file: the entry of the manifest, and which file it was."""
+
+    entry: dict[str, Any]
+    seen: tuple[int, ...]
+    verified: bool
+
+
+_MAPPED: WeakValueDictionary[tuple[Any, ...], _Mapped] = WeakValueDictionary()
 
 
 def write_folder(path: StrPath, folder: Folder) -> None:
@@ -88,29 +111,72 @@ def write_folder(path: StrPath, folder: Folder) -> None:
     """
     root = Path(path)
     _check_folder(folder)
+    with changing(root):
+        publish(root, folder)
+
+
+@contextmanager
+def changing(root: Path) -> Iterator[None]:
+    """Hold an index folder to write parts and to publish a manifest that names them.
+
+    In the end, files that no manifest names are removed.
+    """
     claim(root)
-    header = {"format": FORMAT, "version": VERSION, "irli": package_version()}
-    with lock_file(root / LOCK):
+    with lock_file(root / _LOCK):
         try:
-            files = _write_files(root, folder)
-            manifest = header | {"kind": folder.kind, "meta": folder.meta, "files": files}
-            text = json.dumps(_seal(manifest), indent=2, sort_keys=True) + "\n"
-            # The data files must be on disk before the manifest that names them.
-            sync_directory(root)
-            _write(root, MANIFEST, [text.encode()])
-            sync_directory(root)
+            yield
         finally:
             _sweep(root)
 
 
+def write_part(root: Path, part: Folder) -> str:
+    """Write a part into a folder that is being changed. Return the name of its manifest."""
+    _check_folder(part)
+    manifest = _make_manifest(root, part)
+    name = _name_part(manifest)
+    if not (root / name).is_file():
+        _write_manifest(root, name, manifest)
+    return name
+
+
+def publish(root: Path, folder: Folder) -> None:
+    """Make a folder that is being changed hold this index. Its parts must have been written."""
+    manifest = _make_manifest(root, folder)
+    # The files must be on disk before the manifest that names them.
+    sync_directory(root)
+    _write_manifest(root, MANIFEST, manifest)
+    sync_directory(root)
+
+
+def _make_manifest(root: Path, folder: Folder) -> dict[str, Any]:
+    header = {"format": FORMAT, "version": VERSION, "irli": package_version()}
+    content = {"kind": folder.kind, "meta": folder.meta, "parts": list(folder.parts)}
+    return _seal(header | content | {"files": _write_files(root, folder)})
+
+
+def _write_manifest(root: Path, name: str, manifest: dict[str, Any]) -> None:
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    _write(root, name, [text.encode()])
+
+
+def is_part(path: Path) -> bool:
+    """Whether a path is that of a part, by its name."""
+    return _PART.fullmatch(path.name) is not None
+
+
+def _name_part(manifest: dict[str, Any]) -> str:
+    return f"part.{manifest['checksum'][:_DIGITS]}.json"
+
+
 def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Folder:
-    """Read the index folder at ``path``.
+    """Read the index folder at ``path``, or a part of one if it is the path of its manifest.
 
     Parameters
     ----------
     mmap : map the arrays, read-only, instead of reading them into memory.
-    verify : compare the checksum of every file, which reads each file once. If False, only sizes,
-        dtypes and shapes are checked, and a large index opens as fast as a small one.
+    verify : compare the checksum of every file that is not mapped and verified already, which reads
+        it once. If False, only sizes, dtypes and shapes are checked, and a large index opens as
+        fast as a small one.
 
     >>> import tempfile
     >>> at = tempfile.mkdtemp()
@@ -119,20 +185,23 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
     >>> folder.kind, folder.meta
     ('vectors', {'metric': 'l2'})
     """
-    root = Path(path)
+    place = Path(path)
+    root = place.parent if is_part(place) else place
     arrays: dict[str, Array] = {}
     tensors: dict[str, Array] = {}
     with ExitStack() as stack:
         # Open all files first. A save that removes them in the meantime then does no harm.
-        manifest, files = _open_files(root, stack)
+        manifest, files = _open_files(place, root, stack)
         for name, file in files.items():
             entry = manifest["files"][name]
-            _check_content(root, entry, file, verify)
+            _check_size(root, entry, file)
             if name == _ROUTERS:
-                tensors = _read_tensors(root, entry, file)
+                tensors = _read_tensors(root, entry, file, verify)
+            elif mmap:
+                arrays[name] = _map_npy(root, entry, file, verify)
             else:
-                arrays[name] = _read_npy(root, entry, file, mmap)
-    return Folder(manifest["kind"], manifest["meta"], arrays, tensors)
+                arrays[name] = _read_npy(root, entry, file, verify)
+    return Folder(manifest["kind"], manifest["meta"], arrays, tensors, manifest["parts"])
 
 
 def check_kind(folder: Folder, kind: str) -> None:
@@ -159,7 +228,7 @@ def reading() -> Iterator[None]:
 
 
 def read_manifest(path: StrPath) -> dict[str, Any]:
-    """Read and check ``manifest.json`` of the index folder at ``path``. Reads no data file.
+    """Read and check the manifest of the index folder or part at ``path``. Reads no data file.
 
     >>> import tempfile
     >>> at = tempfile.mkdtemp()
@@ -169,12 +238,15 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
     ('vectors', [3])
     """
     root = Path(path)
+    part = is_part(root)
+    if part and not root.is_file():
+        raise _damage_error(root.parent, f"{root.name} is missing, or is not a regular file")
     if not root.exists():
         raise FormatError(f"There is no index at {root}: the path does not exist. Check the path.")
-    if not root.is_dir():
+    if not part and not root.is_dir():
         raise FormatError(f"{root} is a file, but an index is a folder. Pass the folder's path.")
     try:
-        with open_regular(root / MANIFEST) as file:
+        with open_regular(root if part else root / MANIFEST) as file:
             size = os.fstat(file.fileno()).st_size
             text = file.read(min(size, _MOST_MANIFEST))
     except FileNotFoundError:
@@ -203,6 +275,8 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
         raise _damage_error(root, f"{MANIFEST} does not match its own checksum: it has been edited")
     if version != VERSION or not _is_well_formed(manifest):
         raise _damage_error(root, f"{MANIFEST} does not follow format version {version}")
+    if part and (root.name != _name_part(manifest) or manifest["parts"]):
+        raise _damage_error(root.parent, f"{root.name} does not hold the part of its name")
     return manifest
 
 
@@ -232,8 +306,9 @@ def _seal(manifest: dict[str, Any]) -> dict[str, Any]:
 def _is_well_formed(manifest: dict[str, Any]) -> bool:
     """Whether all fields have the right types, and no file name leads out of the folder."""
     match manifest:
-        case {"kind": str(), "meta": dict(), "files": dict() as files}:
-            return all(_is_well_formed_entry(name, entry) for name, entry in files.items())
+        case {"kind": str(), "meta": dict(), "files": dict() as files, "parts": list() as parts}:
+            named = all(isinstance(part, str) and _PART.fullmatch(part) for part in parts)
+            return named and all(_is_well_formed_entry(*item) for item in files.items())
     return False
 
 
@@ -283,7 +358,7 @@ def claim(root: Path) -> None:
         )
     make_folder(root, "'path' parameter of save")
     # An interrupted first save leaves a lock file but no manifest.
-    if not any(root.iterdir()) or (root / LOCK).exists():
+    if not any(root.iterdir()) or (root / _LOCK).exists():
         return
     try:
         read_manifest(root)
@@ -295,28 +370,8 @@ def claim(root: Path) -> None:
 
 
 def _write_files(root: Path, folder: Folder) -> dict[str, Any]:
-    """Write the data files that are new or have changed. Return the manifest entries of all."""
-    try:
-        known = read_manifest(root)["files"]
-    except FormatError:
-        known = {}
-    entries = {}
-    for name, pattern, description, chunks in _iterate_files(folder):
-        old = known.get(name, {})
-        if not (description.items() <= old.items() and _is_unchanged(root, old, chunks())):
-            old = description | _write(root, pattern, chunks())
-        entries[name] = old
-    return entries
-
-
-def _iterate_files(
-    folder: Folder,
-) -> Iterator[tuple[str, str, dict[str, Any], Callable[[], Iterable[Any]]]]:
-    """Yield each data file: its name, file name pattern, description and content."""
-    for name, array in folder.arrays.items():
-        dtype = array.dtype.newbyteorder("<")
-        description = {"dtype": dtype.str, "shape": list(array.shape)}
-        yield name, name + ".{}.npy", description, partial(_iterate_npy, array, dtype)
+    """Write the data files that are new. Return the entries of all in the manifest."""
+    entries = {name: _write_npy(root, name, array) for name, array in folder.arrays.items()}
     if folder.tensors:
         from safetensors.numpy import save
 
@@ -325,7 +380,41 @@ def _iterate_files(
             name: np.asarray(tensor, dtype=tensor.dtype.newbyteorder("<"), order="C")
             for name, tensor in folder.tensors.items()
         }
-        yield _ROUTERS, _ROUTERS + ".{}.safetensors", {}, lambda: [save(plain)]
+        content = save(plain)
+        pattern = _ROUTERS + ".{}.safetensors"
+        entries[_ROUTERS] = _write_new(root, pattern, len(content), lambda: [content])
+    return entries
+
+
+def _write_npy(root: Path, name: str, array: Array) -> dict[str, Any]:
+    """Write an array unless its file is there. Return its entry in the manifest."""
+    if (entry := _find_mapped(root, name, array)) is not None:
+        return entry
+    dtype = array.dtype.newbyteorder("<")
+    size = len(_make_npy_header(dtype, array.shape)) + array.nbytes
+    written = _write_new(root, name + ".{}.npy", size, partial(_iterate_npy, array, dtype))
+    return written | {"dtype": dtype.str, "shape": list(array.shape)}
+
+
+def _find_mapped(root: Path, name: str, array: Array) -> dict[str, Any] | None:
+    """Return the entry of an array that is a whole file of this folder, as it was mapped."""
+    mapped: Any = array
+    while mapped is not None and not hasattr(mapped, "seen"):
+        mapped = getattr(mapped, "base", None)
+    if mapped is None or not mapped.entry["file"].startswith(f"{name}."):
+        return None
+    same = array.dtype == mapped.dtype and array.shape == mapped.shape
+    if not same or array.ctypes.data != mapped.ctypes.data or not array.flags.c_contiguous:
+        return None
+    with suppress(FileNotFoundError), open_regular(root / mapped.entry["file"]) as file:
+        return dict(mapped.entry) if _look_at(file) == mapped.seen else None
+    return None
+
+
+def _look_at(file: BufferedReader) -> tuple[int, ...]:
+    """Return which file this is, its size and when it was written."""
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _iterate_npy(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
@@ -339,16 +428,19 @@ def _iterate_npy(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
         release_pages(array)
 
 
-def _is_unchanged(root: Path, entry: dict[str, Any], chunks: Iterable[Any]) -> bool:
-    """Whether the file of ``entry`` is on disk and holds exactly the bytes of ``chunks``."""
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    if digest.hexdigest() != entry.get("sha256"):
-        return False
-    with suppress(FileNotFoundError), open_regular(root / entry["file"]) as file:
-        return hashlib.file_digest(file, "sha256").digest() == digest.digest()
-    return False
+def _write_new(
+    root: Path, pattern: str, size: int, make_chunks: Callable[[], Iterable[Any]]
+) -> dict[str, Any]:
+    """Write a file of `size` bytes unless it is there, intact. Return its entry."""
+    if any(path.stat().st_size == size for path in root.glob(pattern.format("*"))):
+        digest = hashlib.sha256()
+        for chunk in make_chunks():
+            digest.update(chunk)
+        name = pattern.format(digest.hexdigest()[:_DIGITS])
+        with suppress(FileNotFoundError), open_regular(root / name) as file:
+            if hashlib.file_digest(file, "sha256").digest() == digest.digest():
+                return {"file": name, "bytes": size, "sha256": digest.hexdigest()}
+    return _write(root, pattern, make_chunks())
 
 
 def _write(root: Path, pattern: str, chunks: Iterable[Any]) -> dict[str, Any]:
@@ -356,7 +448,7 @@ def _write(root: Path, pattern: str, chunks: Iterable[Any]) -> dict[str, Any]:
     digest, size = hashlib.sha256(), 0
 
     def format_name() -> str:
-        return pattern.format(digest.hexdigest()[:8])
+        return pattern.format(digest.hexdigest()[:_DIGITS])
 
     with write_atomically(root, format_name) as file:
         for chunk in chunks:
@@ -367,24 +459,30 @@ def _write(root: Path, pattern: str, chunks: Iterable[Any]) -> dict[str, Any]:
 
 
 def _sweep(root: Path) -> None:
-    """Remove the files of irli that the current manifest does not name."""
+    """Remove the files of irli that the current manifest and its parts do not name."""
     ours = [path for path in root.iterdir() if TEMPORARY.fullmatch(path.name)]
-    # If the manifest cannot be read, its data files are kept: it may still be repaired.
+    # If a manifest cannot be read, its data files are kept: it may still be repaired.
     with suppress(FormatError):
         named: set[str] = set()
         if (root / MANIFEST).exists():
-            named = {entry["file"] for entry in read_manifest(root)["files"].values()}
-        ours += [p for p in root.iterdir() if _DATA.fullmatch(p.name) and p.name not in named]
+            whole = read_manifest(root)
+            named |= set(whole["parts"])
+            for each in (whole, *(read_manifest(root / part) for part in whole["parts"])):
+                named |= {entry["file"] for entry in each["files"].values()}
+        known = re.compile(f"{_DATA.pattern}|{_PART.pattern}")
+        ours += [p for p in root.iterdir() if known.fullmatch(p.name) and p.name not in named]
     for path in ours:
         with suppress(OSError):
             path.unlink()
 
 
-def _open_files(root: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str, BufferedReader]]:
+def _open_files(
+    place: Path, root: Path, stack: ExitStack
+) -> tuple[dict[str, Any], dict[str, BufferedReader]]:
     """Open all data files of one manifest. Start over if a save has just replaced them."""
     missing = ""
     for _ in range(_ATTEMPTS):
-        manifest = read_manifest(root)
+        manifest = read_manifest(place)
         try:
             return manifest, {
                 name: stack.enter_context(open_regular(root / entry["file"]))
@@ -395,39 +493,70 @@ def _open_files(root: Path, stack: ExitStack) -> tuple[dict[str, Any], dict[str,
     raise _damage_error(root, f"{missing} is missing, or is not a regular file")
 
 
-def _check_content(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> None:
+def _check_size(root: Path, entry: dict[str, Any], file: BufferedReader) -> None:
     size = os.fstat(file.fileno()).st_size
     if size != entry["bytes"]:
         raise _damage_error(root, f"{entry['file']} has {size} bytes instead of {entry['bytes']}")
-    if verify:
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-            raise _damage_error(root, f"the content of {entry['file']} does not match its checksum")
-        file.seek(0)
 
 
-def _read_tensors(root: Path, entry: dict[str, Any], file: BufferedReader) -> dict[str, Array]:
+def _verify(root: Path, entry: dict[str, Any], file: BufferedReader) -> None:
+    """Compare the checksum of a file, and go back to its start."""
+    if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+        raise _damage_error(root, f"the content of {entry['file']} does not match its checksum")
+    file.seek(0)
+
+
+def _read_tensors(
+    root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool
+) -> dict[str, Array]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    if verify:
+        _verify(root, entry, file)
     try:
         return load(file.read())
     except SafetensorError as error:
         raise _damage_error(root, f"{entry['file']} is not a safetensors file ({error})") from None
 
 
-def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, mmap: bool) -> Array:
-    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-    header, count = _make_npy_header(dtype, shape), math.prod(shape)
-    # The header is compared, not parsed: no header can demand pickle or unexpected memory.
-    if file.read(len(header)) != header or len(header) + count * dtype.itemsize != entry["bytes"]:
-        raise _damage_error(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
-    if mmap:
-        return np.memmap(file, dtype=dtype, mode="r", offset=len(header), shape=shape)
+def _map_npy(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> Array:
+    """Map a file, unless it is mapped, and verify it, unless it was."""
+    seen = _look_at(file)
+    key = *seen, entry["sha256"], entry["dtype"], *entry["shape"]
+    mapped = _MAPPED.get(key)
+    if verify and not (mapped is not None and mapped.verified):
+        _verify(root, entry, file)
+    if mapped is None:
+        dtype, shape, start = _read_npy_header(root, entry, file)
+        mapped = _Mapped(file, dtype=dtype, mode="r", offset=start, shape=shape)
+        mapped.entry, mapped.seen, mapped.verified = entry, seen, False
+        _MAPPED[key] = mapped
+    mapped.verified |= verify
+    return mapped
+
+
+def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> Array:
+    if verify:
+        _verify(root, entry, file)
+    dtype, shape, _ = _read_npy_header(root, entry, file)
     array = empty_at_line(shape, dtype)
     # A file that was cut since its size was compared would leave memory that is not its own.
     if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
         raise _damage_error(root, f"{entry['file']} was cut while it was read")
     return array
+
+
+def _read_npy_header(
+    root: Path, entry: dict[str, Any], file: BufferedReader
+) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return dtype, shape and where the numbers start."""
+    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+    header, count = _make_npy_header(dtype, shape), math.prod(shape)
+    # The header is compared, not parsed: no header can demand pickle or unexpected memory.
+    if file.read(len(header)) != header or len(header) + count * dtype.itemsize != entry["bytes"]:
+        raise _damage_error(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
+    return dtype, shape, len(header)
 
 
 def _make_npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from irli.base.arrays import array_error, check_array, check_finite
 from irli.base.checks import check_bool, check_int
 from irli.base.distance import resolve_metric
-from irli.base.folder import SHARDS, check_kind, read_folder, reading
+from irli.base.folder import SHARDS, Folder, check_kind, read_folder, reading
 from irli.base.ids import TextIds, are_strings, encode_ids
-from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
+from irli.base.parts.group import check_shards
 from irli.base.recipe import Recipe, as_recipe, read_recipe
 from irli.base.strings import Strings
 from irli.base.types import StrPath
@@ -237,8 +237,8 @@ class ShardedIndex(VectorFront[VectorParts]):
     def save(self, path: StrPath, *, held: bool = True) -> None:
         """Write the index folder `path`. An index that is there already is replaced.
 
-        Each shard writes its own folder within it, so all machines must see `path`. `held` is as
-        for `VectorIndex.save`.
+        Each shard writes its own files, so all machines must see `path`. `held` is as for
+        `VectorIndex.save`.
         """
         engine = self._fitted()
         meta = {
@@ -254,8 +254,7 @@ class ShardedIndex(VectorFront[VectorParts]):
         if engine.names is not None:
             strings = engine.names.strings
             arrays |= {"id_bytes": strings.bytes, "id_offsets": strings.offsets}
-        contents = ShardedContents(SHARDS, self.shards, meta, arrays)
-        engine.group.save(path, contents, *([] if kept else [False]))
+        engine.group.save(path, Folder(SHARDS, meta, arrays, {}), kept)
 
     @classmethod
     def load(
@@ -280,7 +279,7 @@ class ShardedIndex(VectorFront[VectorParts]):
         folder = read_folder(root, mmap=mmap, verify=verify)
         check_kind(folder, SHARDS)
         with reading():
-            paths, sums = find_shards(root, folder), read_checksums(folder)
+            paths = [root / part for part in folder.parts]
             metric, recipe = folder.meta["metric"], read_recipe(folder.meta["recipe"])
             defaults = SearchParameters.from_json(folder.meta["defaults"])
             saved = folder.meta["tuned"]
@@ -290,9 +289,7 @@ class ShardedIndex(VectorFront[VectorParts]):
             _, dim = check_array("tuning_queries", tuning, np.float32, None, None)
             check_finite("tuning_queries", tuning)
             index = cls(metric, recipe=recipe, shards=len(paths), ray=ray, replicas=replicas)
-        group = open_parts(
-            paths, open_part, ray=ray, replicas=replicas, mmap=mmap, verify=verify, sums=sums
-        )
+        group = open_parts(paths, open_part, ray=ray, replicas=replicas, mmap=mmap, verify=verify)
         facts = group.facts
         check_shards(facts, "metric", [metric] * len(facts))
         check_shards(facts, "dim", [dim] * len(facts))

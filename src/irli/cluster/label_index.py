@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
 from irli.base.checks import check_choice, check_int
-from irli.base.folder import LABEL_SHARDS, check_kind, read_folder, reading
-from irli.base.parts.folders import ShardedContents, check_shards, find_shards, read_checksums
-from irli.base.parts.group import PartGroup
+from irli.base.folder import LABEL_SHARDS, Folder, check_kind, read_folder, reading
+from irli.base.parts.group import PartGroup, check_shards
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import count_labels
 from irli.base.types import StrPath
@@ -212,7 +211,7 @@ class ShardedLabelIndex(LabelFront[LabelParts]):
         }
         if names is not None:
             arrays |= names.state()
-        parts.group.save(path, ShardedContents(LABEL_SHARDS, len(labels), meta, arrays | words))
+        parts.group.save(path, Folder(LABEL_SHARDS, meta, arrays | words, {}))
 
     @classmethod
     def load(cls, path: StrPath, *, ray: str | None = None, **options: Any) -> ShardedLabelIndex:
@@ -228,7 +227,7 @@ class ShardedLabelIndex(LabelFront[LabelParts]):
         folder = read_folder(root, mmap=False, verify=options.get("verify", True))
         check_kind(folder, LABEL_SHARDS)
         with reading():
-            paths, sums = find_shards(root, folder), read_checksums(folder)
+            paths = [root / part for part in folder.parts]
             recipe = Recipe(**folder.meta["recipe"])
             labels = _split_labels(folder.arrays["labels"], folder.arrays["starts"], len(paths))
             names = Names.from_state(folder.arrays) if "names" in folder.arrays else None
@@ -245,7 +244,7 @@ class ShardedLabelIndex(LabelFront[LabelParts]):
                 replicas=replicas,
                 objective=folder.meta["objective"],
             )
-        group = index._open(paths, sums=sums, **options)
+        group = index._open(paths, **options)
         facts = group.facts
         check_shards(facts, "items", [len(part) for part in labels])
         dim = facts[0]["stats"]["dim"] if vectorizer is None else len(vectorizer.words)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from irli.base.checks import as_array, as_vectors, check_bool, check_keywords
 from irli.base.distance import resolve_metric
-from irli.base.folder import Folder
+from irli.base.folder import Folder, write_folder
 from irli.base.ids import make_ids
 from irli.base.index import SavedIndex
 from irli.base.memory import MappedFile, align
@@ -259,7 +259,8 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
             sample queries among them. If False, `tune` of the index in the folder needs `queries`.
         """
         check_bool("held", held, owner="save")
-        self._fitted().save(path, held, defaults=self.defaults, tuned=self.tuned)
+        part = self._fitted()
+        write_folder(path, part.pack(held, defaults=self.defaults, tuned=self.tuned))
 
     @classmethod
     def from_folder(cls, folder: Folder) -> VectorIndex:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irli.base.folder import Folder, changing, publish
 from irli.base.parts.answers import Answers
-from irli.base.parts.folders import ShardedContents, write_shards
 from irli.base.parts.local import Serving
 from irli.base.types import StrPath
+from irli.errors import FormatError
 
 
 class PartGroup:
@@ -22,8 +25,6 @@ class PartGroup:
     ----------
     serving : Serving
         What runs the parts.
-    sums : list of str
-        The checksums of their folders, if they have been saved.
     kept : object
         What must live as long as the parts do: mostly the temporary folder that holds them.
 
@@ -33,10 +34,8 @@ class PartGroup:
         Stats, loads and history of each part, and more.
     """
 
-    def __init__(
-        self, serving: Serving, *, sums: list[str] | None = None, kept: object = None
-    ) -> None:
-        self._serving, self._sums, self._kept = serving, sums or [], kept
+    def __init__(self, serving: Serving, *, kept: object = None) -> None:
+        self._serving, self._kept = serving, kept
         self.facts: list[dict[str, Any]] = self.ask("facts").values
 
     def __len__(self) -> int:
@@ -70,18 +69,15 @@ class PartGroup:
         each: list[dict[str, Any]] = [facts["stats"] for facts in self.facts]
         return each[0] | {name: sum(stats[name] for stats in each) for name in names}
 
-    def save(self, path: StrPath, contents: ShardedContents, *options: Any) -> None:
-        """Write the index folder `path`. Each part writes its own folder within it.
+    def save(self, path: StrPath, folder: Folder, *options: Any) -> None:
+        """Write the index folder `path`: the parts, and `folder` as that of the whole index.
 
-        `options` are those of `save` of the parts. With them, all parts are written.
+        `options` are those of `pack` of the parts.
         """
-
-        def save_shards(folders: list[str]) -> list[str]:
-            return self.call("save", [(folder, *options) for folder in folders]).values
-
-        known = [] if options else self._sums
-        sums = write_shards(Path(path).resolve(), contents, save_shards, known)
-        self._sums = self._sums if options else sums
+        root = Path(path).resolve()
+        with changing(root):
+            parts = self.ask("save", str(root), *options).values
+            publish(root, dataclasses.replace(folder, parts=parts))
 
     def close(self) -> None:
         """End what runs the parts."""
@@ -118,3 +114,14 @@ class Parts:
         """Return how many items each bucket holds: an array of shape (P B,) for each repetition."""
         each = [facts["loads"] for facts in self.group.facts]
         return [np.concatenate(parts) for parts in zip(*each, strict=True)]
+
+
+def check_shards(facts: list[dict[str, Any]], name: str, wanted: Sequence[Any]) -> None:
+    """Raise unless each shard has the size or setting `name` that the manifest wants."""
+    for shard, (fact, value) in enumerate(zip(facts, wanted, strict=True)):
+        if fact["stats"][name] != value:
+            raise FormatError(
+                f"Shard {shard} of the index must have '{name}' {value!r}, as the manifest says. "
+                f"Got {fact['stats'][name]!r} instead. Restore the folder from a copy, or build "
+                "the index again."
+            )

@@ -7,18 +7,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
+from irli.base.folder import Folder, is_part, write_part
 from irli.base.parts.answers import Answers, collect
 
-Open = Callable[[str, bool, bool], Any]  # opens a part: its folder, mmap, verify
+Open = Callable[[str, bool, bool], Any]  # opens a part: its path, mmap, verify
 
 
 class Part:
-    """The base class of every part. A group also calls its `facts`, and `save(folder)`."""
+    """The base class of every part. A group also calls its `facts`."""
+
+    pack: Callable[..., Folder]  # returns the part as a folder in memory
 
     def process(self) -> int:
         """Return the id of the process in which the part runs."""
         return os.getpid()
+
+    def save(self, root: str, *options: Any) -> str:
+        """Write the part into a folder that is being changed. Return the name of its manifest."""
+        return write_part(Path(root), self.pack(*options))
 
 
 class Serving(Protocol):
@@ -40,7 +48,7 @@ class LocalParts:
     """All parts in this process, called one after the other."""
 
     def __init__(self, paths: Sequence[Path], open_part: Open, mmap: bool, verify: bool) -> None:
-        self.parts = [open_part(str(path), mmap, verify) for path in paths]
+        self.parts = [_open(open_part, path, mmap, verify) for path in paths]
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -59,3 +67,17 @@ class LocalParts:
 
     def close(self) -> None:
         self.parts = []
+
+
+_OPEN: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def _open(open_part: Open, path: Path, mmap: bool, verify: bool) -> Any:
+    """Open a part, unless it is open in this process: a part of an index folder never changes."""
+    if not is_part(path):
+        return open_part(str(path), mmap, verify)
+    key = open_part, path, mmap, verify
+    part = _OPEN.get(key)
+    if part is None:
+        part = _OPEN[key] = open_part(str(path), mmap, verify)
+    return part

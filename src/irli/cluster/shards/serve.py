@@ -21,19 +21,18 @@ def open_parts(
     replicas: int,
     mmap: bool = True,
     verify: bool = False,
-    sums: list[str] | None = None,
     kept: object = None,
 ) -> PartGroup:
-    """Open the parts in these folders, in this process or, given an address, on Ray.
+    """Open the parts at these paths, in this process or, given an address, on Ray.
 
-    `sums` and `kept` are as for `PartGroup`.
+    `kept` is as for `PartGroup`.
     """
     serving: Serving
     if ray is None:
         serving = LocalParts(paths, open_part, mmap, verify)
     else:
         serving = RayShards(ray, paths, open_part, mmap, verify, replicas)
-    return PartGroup(serving, sums=sums, kept=kept)
+    return PartGroup(serving, kept=kept)
 
 
 def check_deadline(deadline: float | None, partial: bool, *, owner: str) -> float | None:

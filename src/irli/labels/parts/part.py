@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from irli.base.folder import read_folder, read_manifest, reading, write_folder
+from irli.base.folder import Folder, read_folder, reading
 from irli.base.parts.local import Part
 from irli.labels.contents import pack_labels, unpack_labels
 from irli.labels.explain import RowExplanation
@@ -15,17 +15,16 @@ from irli.labels.tuning.calibration import Calibration
 
 
 class LabelPart(Part):
-    """Some of the labels of an index, opened from a folder of their own."""
+    """Some of the labels of an index."""
 
     def __init__(self, path: str, mmap: bool = True, verify: bool = True) -> None:
         contents = unpack_labels(read_folder(path, mmap=mmap, verify=verify))
         with reading():  # the native engine checks that no array points outside of another
             self._last = self._learned = Learned.of(contents)
 
-    def save(self, path: str) -> str:
-        """Write the folder of this part, and return the checksum of its manifest."""
-        write_folder(path, pack_labels(self._learned.contents))
-        return str(read_manifest(path)["checksum"])
+    def pack(self) -> Folder:
+        """Return this part as a folder in memory."""
+        return pack_labels(self._learned.contents)
 
     def facts(self) -> dict[str, Any]:
         """Return stats, loads, history, and how many rows carry each label."""

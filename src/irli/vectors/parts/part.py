@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from irli._native import SearchPlan
 from irli.base.checks import LONGEST
 from irli.base.distance import worst_distance
-from irli.base.folder import VECTORS, read_folder, read_manifest, write_folder
+from irli.base.folder import VECTORS, Folder, read_folder
 from irli.base.ids import Allowed, Ids, TextIds
 from irli.base.parts.local import Part
 from irli.base.threads import thread_count
-from irli.base.types import StrPath
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.errors import InvalidParameter
 from irli.vectors.build.ground_truth import GroundTruth
@@ -308,16 +307,12 @@ class VectorPart(Part):
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save(self, path: StrPath, held: bool = True, **changes: Any) -> str:
-        """Write the folder of this part, and return the checksum of its manifest.
-
-        Without `held`, the folder gets no queries to tune with.
-        """
+    def pack(self, held: bool = True, **changes: Any) -> Folder:
+        """Return this part as a folder in memory. Without `held`, it has no queries to tune by."""
         contents = dataclasses.replace(self.contents, **changes)
         if not held:
             contents = dataclasses.replace(contents, tuning=hold_out(self.tuning.queries[:0]))
-        write_folder(path, pack_vectors(contents))
-        return str(read_manifest(path)["checksum"])
+        return pack_vectors(contents)
 
 
 def open_part(path: str, mmap: bool = True, verify: bool = True) -> VectorPart:
