@@ -358,7 +358,7 @@ void bind_search(nb::module_& m) {
            [](SearchPlan* plan) {
              new (plan) SearchPlan{};
              plan->k = plan->levels = plan->min_votes = 1;
-             plan->thresholds[0] = -HUGE_VAL;
+             plan->thresholds[0] = plan->likely = -HUGE_VAL;
              plan->fill = true;
              plan->start = -1;
              plan->exact_from = plan->far = HUGE_VAL;
@@ -387,6 +387,7 @@ void bind_search(nb::module_& m) {
       .def_rw("start", &SearchPlan::start)
       .def_rw("exact_from", &SearchPlan::exact_from)
       .def_rw("exact", &SearchPlan::exact)
+      .def_rw("likely", &SearchPlan::likely)
       .def_rw("unsure", &SearchPlan::unsure)
       .def_rw("far", &SearchPlan::far)
       .def_rw("wide", &SearchPlan::wide)

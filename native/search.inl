@@ -483,21 +483,29 @@ inline bool is_by_codes(const SearchPlan& plan, bool strange) {
   return plan.score == kCodes || (strange && plan.picked > 0);
 }
 
+// Whether the routers are not sure of a query.
+inline bool is_unsure(const VectorLayout& layout, const SearchPlan& plan, const Counts& counts) {
+  return layout.centroids.present && counts.sure < plan.unsure;
+}
+
 // Read on in the stream of buckets. Return whether there were buckets left to read at this level.
 //
 // A strange query reads the nearest buckets until they are `wide` in all. Under a filter it reads so
 // many of them besides those of its level.
-inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan,
-                         const Selector& selector, const float* query, const float* logits,
-                         double level, Scratch& scratch) {
+inline bool read_buckets(const VectorLayout& layout, const SearchPlan& plan, const float* query,
+                         const float* logits, double level, Scratch& scratch) {
   Counts& counts = scratch.counts;
   const int64_t read = counts.probed;
   probe_likely(layout, plan, logits, level, scratch);
   const int64_t likely = counts.probed;
   if (plan.unsure > 0)
-    for (int64_t c = read; c < likely; ++c)
-      counts.sure += static_cast<double>(expf(logits[scratch.probed[c]])) /
-                     static_cast<double>(layout.repetitions);
+    for (int64_t c = read; c < likely; ++c) {
+      const float logit = logits[scratch.probed[c]];
+      if (logit < static_cast<float>(plan.likely)) continue;
+      counts.sure += static_cast<double>(expf(logit)) / static_cast<double>(layout.repetitions);
+    }
+  // Where codes choose anyway, a query is strange before it is answered if routers are not sure of it.
+  counts.strange |= plan.score == kCodes && is_unsure(layout, plan, counts);
   if (layout.centroids.present) {
     int64_t more = static_cast<int64_t>(value_at(plan, plan.centroids, level) + 0.5) - counts.near;
     if (counts.strange)
@@ -582,7 +590,7 @@ inline bool is_strange(const VectorLayout& layout, const SearchPlan& plan, const
                        const float* logits, float nearest, const Scratch& scratch) {
   const Counts& counts = scratch.counts;
   if (!layout.centroids.present || counts.strange) return false;
-  if (counts.sure < plan.unsure) return true;
+  if (is_unsure(layout, plan, counts)) return true;
   if (!(plan.far < INFINITY)) return false;
   int64_t best = -1;
   for (int64_t c = 0; c < counts.probed; ++c) {
@@ -962,9 +970,11 @@ inline void end_stage(Stage stage, Scratch& scratch) {
   scratch.last = now;
 }
 
-// Whether comparing all allowed items costs less than reading on.
-inline bool is_exact_cheaper(const SearchPlan& plan, const Counts& counts, int64_t all) {
+// Whether all allowed items are compared: as the plan says, or since that costs less than reading on
+// and ranks alike.
+inline bool is_exact(const SearchPlan& plan, const Counts& counts, int64_t all) {
   constexpr double kFar = 2;  // levels: by so much a strange query reads more than others
+  if (plan.exact || plan.by_score || plan.min_votes > 1) return plan.exact;
   return (counts.strange ? counts.level + kFar : counts.level) >= plan.exact_from ||
          (counts.strange && plan.wide >= all);
 }
@@ -978,7 +988,6 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Sel
                    const float* query, int64_t row, Scratch& scratch, float* distances,
                    int64_t* items) {
   const int64_t all = layout.repetitions * layout.buckets;
-  const bool by_distance = !plan.by_score && plan.min_votes <= 1;
   const float* logits = scratch.logits + row * all;
   Counts& counts = scratch.counts;
   counts = {};
@@ -986,10 +995,13 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Sel
   scratch.near_known = scratch.table_known = false;
   while (true) {
     const int64_t read = counts.probed;
-    counts.exact = plan.exact || (by_distance && is_exact_cheaper(plan, counts, all));
+    const bool more = !is_exact(plan, counts, all) &&
+                      read_buckets(layout, plan, query, logits, counts.level, scratch);
+    counts.exact = is_exact(plan, counts, all);
     if (counts.exact) {
+      counts.probed = read;
       list_all(layout, selector, scratch);
-    } else if (read_buckets(layout, plan, selector, query, logits, counts.level, scratch)) {
+    } else if (more) {
       collect(layout, plan, selector, query, row, logits, read, scratch, items);
     } else if (counts.found < plan.k && counts.level < kDeepest && plan.fill) {
       counts.level += 1;

@@ -48,6 +48,7 @@ class SearchPlan:
     start: float
     exact_from: float
     exact: bool
+    likely: float
     unsure: float
     far: float
     wide: int

@@ -398,12 +398,29 @@ def test_codes_choose_the_candidates_of_a_strange_query(guard: Any) -> None:
     assert ask(coded, at=404.5, layout=line(codes=True)).items.tolist() == [404, 405, 403]
 
 
-def test_a_query_of_which_routers_are_unsure_is_answered_like_the_others_first() -> None:
+def test_a_query_of_which_routers_are_unsure_is_answered_once_where_codes_choose() -> None:
+    """Else it is answered like the others first: codes may tell less than scores."""
     p = {"k": 3, "threshold": threshold_for(2), "wide": 5, "unsure": 0.4, "picked": 20}
     told = ask(plan(**p, candidates=10, score=CODES), at=404.5, layout=line(codes=True))
-    assert (told.read, told.chosen) == (5 * EACH, 10 + 20 + 3)
+    assert (told.read, told.chosen) == (5 * EACH, 20)
     told = ask(plan(**p), at=404.5, layout=line(codes=True))
     assert (told.read, told.chosen) == (5 * EACH, 2 * EACH + 20 + 3)
+
+
+def test_routers_that_are_unsure_may_use_up_all_buckets_of_a_strange_query() -> None:
+    """Its candidates are as many as those of other strange queries all the same."""
+    p = {"k": 3, "threshold": threshold_for(9), "probes": 5, "wide": 5, "unsure": 0.9}
+    told = ask(plan(**p, candidates=10, picked=20, score=CODES), layout=line(codes=True))
+    assert (told.strange, buckets_of(told), told.chosen) == (True, [0, 1, 2, 3, 4], 20)
+
+
+@pytest.mark.parametrize(("likely", "strange"), [(1, True), (2, True), (3, False), (9, False)])
+def test_only_likely_buckets_make_routers_sure(likely: int, strange: bool) -> None:
+    """The first three buckets have .4 of the probability, whatever else is probed."""
+    sure = float(PROBABILITIES[:3].sum()) - 1e-3
+    p = {"k": 3, "threshold": threshold_for(20), "wide": 30, "unsure": sure}
+    told = ask(plan(**p, likely=threshold_for(likely)))
+    assert told.strange == strange
 
 
 @pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])

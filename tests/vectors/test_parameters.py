@@ -21,6 +21,7 @@ from irli.vectors.parameters import (
     OperatingPoint,
     SearchArguments,
     SearchParameters,
+    Strange,
 )
 
 
@@ -92,13 +93,9 @@ def test_the_plan_of_a_search() -> None:
 
 # --- operating points ----------------------------------------------------------------------------
 
-FEW = OperatingPoint(
-    10, 0.1, candidates=40, centroids=2, unsure=0.4, wide=6, picked=80, work=1000.0
-)
-MANY = OperatingPoint(
-    1000, 0.001, candidates=4000, centroids=20, unsure=0.2, wide=60, picked=8000, work=1e5
-)
-BOTH = SearchParameters(threshold=0.1, candidates=40, points=(FEW, MANY), far=3.0)
+FEW = OperatingPoint(10, 0.1, candidates=40, centroids=2, wide=6, picked=80, work=1000.0)
+MANY = OperatingPoint(1000, 0.001, candidates=4000, centroids=20, wide=60, picked=8000, work=1e5)
+BOTH = SearchParameters(threshold=0.1, candidates=40, points=(FEW, MANY), strange=Strange(0.4, 3.0))
 
 
 def test_a_given_score_holds_for_strange_queries_too() -> None:
@@ -131,8 +128,9 @@ def test_at_a_point_its_parameters_hold() -> None:
         plan = BOTH.to_plan(point.k)
         assert plan.thresholds[0] == pytest.approx(math.log(point.threshold))
         assert plan.centroids[0] == point.centroids
-        assert plan.unsure == pytest.approx(point.unsure)
-        assert (plan.wide, plan.picked, plan.far) == (point.wide, point.picked, 3.0)
+        assert plan.likely == math.log(FEW.threshold)
+        assert (plan.unsure, plan.far) == (0.4, 3.0)
+        assert (plan.wide, plan.picked) == (point.wide, point.picked)
 
 
 def test_between_points_the_logarithms_are_on_a_line() -> None:
@@ -167,7 +165,9 @@ def test_no_limit_and_no_threshold_hold_from_the_smaller_point_on() -> None:
 def test_points_that_lie_close_together_do_not_run_away() -> None:
     """Tuned for 999 and 1000 items: the line through both says nothing about 5000."""
     close = MANY._replace(k=999, threshold=0.002, candidates=2000, centroids=0, wide=90)
-    parameters = SearchParameters(points=(FEW, close, MANY), score="codes", far=1.0)
+    parameters = SearchParameters(
+        points=(FEW, close, MANY), score="codes", strange=Strange(0.0, 1.0)
+    )
     found = parameters.at(5000)
     assert found.threshold == pytest.approx(0.0002, rel=0.01)
     assert found.candidates == pytest.approx(20_000, rel=0.01)
@@ -177,7 +177,7 @@ def test_points_that_lie_close_together_do_not_run_away() -> None:
 
 def test_given_probes_or_a_threshold_hold_for_every_k() -> None:
     for changed in (BOTH.replace(probes=3), BOTH.replace(threshold=0.3)):
-        assert (changed.points, changed.far) == ((), None)
+        assert (changed.points, changed.strange) == ((), None)
         assert changed.at(500) == changed
         assert changed.to_plan(500).far == math.inf
     assert BOTH.replace(min_votes=2).points == BOTH.points
@@ -198,7 +198,6 @@ points = st.builds(
     threshold=st.one_of(st.just(0.0), numbers),
     candidates=st.one_of(st.none(), st.integers(1, 2**31 - 1)),
     centroids=counts,
-    unsure=st.floats(0, 1),
     wide=st.one_of(st.none(), st.integers(1, 10**5)),
     picked=counts,
     work=st.floats(0, 1e12),
@@ -216,7 +215,7 @@ parameters = st.builds(
     score=st.sampled_from(SCORES),
     exact=st.booleans(),
     points=st.lists(points, max_size=5, unique_by=lambda point: point.k).map(in_order),
-    far=st.one_of(st.none(), st.floats(-1e30, 1e30)),
+    strange=st.one_of(st.none(), st.builds(Strange, st.floats(0, 1), st.floats(-1e30, 1e30))),
 )
 
 
@@ -284,7 +283,9 @@ def test_more_items_never_have_less(found: list[OperatingPoint], one: int, other
         {"points": 7},
         {"score": "best"},
         {"points": [FEW._asdict() | {"wide": 0}]},
-        {"far": "far"},
+        {"strange": "far"},
+        {"strange": {"unsure": 2.0, "far": 1.0}},
+        {"strange": {"far": 1.0}},
         {"threshold": 1.5},
     ],
     ids=str,

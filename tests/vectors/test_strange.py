@@ -16,7 +16,7 @@ from irli import VectorIndex
 from irli.errors import FormatError
 from irli.vectors.build.held_out import make_strange_queries
 from irli.vectors.cost import Sizes, count_centroid_work, count_query_work, count_work
-from irli.vectors.parameters import OperatingPoint
+from irli.vectors.parameters import OperatingPoint, Strange
 from irli.vectors.searcher import Searcher
 from irli.vectors.tuning import strange_queries as module
 from irli.vectors.tuning.measure import Meter
@@ -122,12 +122,14 @@ def test_unsure_queries_keep_what_others_find() -> None:
     equal = layout.codes._replace(blocks=np.zeros_like(layout.codes.blocks))
     blind = Searcher(layout._replace(codes=equal))
     point = next(each for each in index.defaults.points if each.k == 10)
-    point = point._replace(candidates=None, unsure=1.0, wide=40, picked=10)
-    parameters = dataclasses.replace(index.defaults, score="log-probability", points=(point,))
+    point = point._replace(candidates=None, wide=40, picked=10)
+    parameters = dataclasses.replace(
+        index.defaults, score="log-probability", points=(point,), strange=Strange(1.0, np.inf)
+    )
     items = index.vectors[:500]
     distances, found, counts = blind.measure(items, parameters.to_plan(1))
     assert (counts[:, 4] > 0).mean() > 0.5
-    sure = dataclasses.replace(parameters, points=(point._replace(unsure=0.0),))
+    sure = dataclasses.replace(parameters, strange=None)
     expected = blind.measure(items, sure.to_plan(1))[0]
     assert (distances <= expected).all()
     assert (found[:, 0] == np.arange(500)).mean() > 0.95

@@ -44,7 +44,7 @@ def floor(options: Options) -> None:
 
 
 def _forget_strange(tuned: SearchParameters) -> SearchParameters:
-    return dataclasses.replace(tuned, far=None)
+    return dataclasses.replace(tuned, strange=None)
 
 
 def _time(index: irli.VectorIndex, way: SearchParameters, queries: np.ndarray) -> list[float]:

@@ -15,7 +15,7 @@ from irli.errors import InvalidParameter
 SCORES = ("votes", "probability", "log-probability", "codes")  # the kernels use the position
 RANKS = ("distance", "score")
 # The parameters that `tune` alone sets.
-TUNED = ("points", "far", "length")
+TUNED = ("points", "strange", "length")
 
 _LONGEST = 1e29  # length at which queries may be routed: kernels take its square
 
@@ -36,8 +36,6 @@ class OperatingPoint(NamedTuple):
     candidates : int or None
     centroids : int
         Buckets to probe besides, those with the nearest centroids.
-    unsure : float
-        A query whose probed buckets have less than this probability together is strange.
     wide : int or None
         Buckets that a strange query probes in all, and the most that any query does. None: it is
         compared with all items.
@@ -51,10 +49,26 @@ class OperatingPoint(NamedTuple):
     threshold: float
     candidates: int | None
     centroids: int = 0
-    unsure: float = 0.0
     wide: int | None = None
     picked: int = 0
     work: float = 0.0
+
+
+class Strange(NamedTuple):
+    """Which queries are strange to the routers: they read more, the buckets near them.
+
+    Attributes
+    ----------
+    unsure : float
+        Those whose likely buckets have less than this probability together. Likely are the buckets
+        that a search for the fewest items probes: of at least the threshold of the first point.
+    far : float
+        Those whose nearest item is this many times as far as the items of their best bucket are
+        from each other.
+    """
+
+    unsure: float
+    far: float
 
 
 class FilterPlan(NamedTuple):
@@ -111,10 +125,8 @@ class SearchParameters:
         What `tune` found for several k. A search for k items takes the threshold and the candidates
         between those of the next points. Empty if `probes` or `threshold` is given: then they hold
         for every k.
-    far : float, optional
-        A query is strange to the routers if its nearest item is this many times as far as the items
-        of its best bucket are from each other. It probes more buckets, those that centroids say are
-        near.
+    strange : Strange, optional
+        Which queries are strange to the routers. None are if it is None.
     length : float, optional
         The length at which queries are routed, whatever their own is: under inner products, it does
         not change which items are near. If None, they are routed as they are.
@@ -134,7 +146,7 @@ class SearchParameters:
     rank: str = "distance"
     exact: bool = False
     points: tuple[OperatingPoint, ...] = field(default=(), repr=False)
-    far: float | None = field(default=None, repr=False)
+    strange: Strange | None = field(default=None, repr=False)
     length: float | None = field(default=None, repr=False)
 
     def replace(self, **given: Unpack[SearchArguments]) -> SearchParameters:
@@ -146,12 +158,12 @@ class SearchParameters:
                 "Only one of the 'probes' and 'threshold' parameters of search may be given. "
                 f"Got probes={probes!r} and threshold={threshold!r}. Leave out one of them."
             )
-        points, far = self.points, self.far
+        points, strange = self.points, self.strange
         if probes is not None:
-            probes, points, far = _check_count("probes", probes), (), None
+            probes, points, strange = _check_count("probes", probes), (), None
         elif threshold is not None:
             threshold = check_float("threshold", threshold, at_least=0.0, at_most=1.0)
-            points, far = (), None
+            points, strange = (), None
         else:
             probes, threshold = self.probes, self.threshold
         min_votes, candidates = given.get("min_votes"), given.get("candidates")
@@ -186,7 +198,7 @@ class SearchParameters:
             rank=rank,
             exact=bool(exact),
             points=points,
-            far=far,
+            strange=strange,
             length=self.length,
         )
         if chosen.score == "codes" and chosen.min_votes > 1:
@@ -213,7 +225,9 @@ class SearchParameters:
 
     def to_json(self) -> dict[str, Any]:
         """Return the parameters as plain values."""
-        return dataclasses.asdict(self) | {"points": [point._asdict() for point in self.points]}
+        points = [point._asdict() for point in self.points]
+        strange = self.strange and self.strange._asdict()
+        return dataclasses.asdict(self) | {"points": points, "strange": strange}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SearchParameters:
@@ -226,13 +240,13 @@ class SearchParameters:
         """
         check_keywords(values, [each.name for each in dataclasses.fields(cls)], owner=cls.__name__)
         given = {name: values.get(name) for name in SearchArguments.__annotations__}
-        far, length = values.get("far"), values.get("length")
+        strange, length = values.get("strange"), values.get("length")
         points = tuple(_read_point(point) for point in values.get("points", ()))
         chosen = cls().replace(**cast("SearchArguments", given))
         return dataclasses.replace(
             chosen,
             points=points,
-            far=None if far is None else float(far),
+            strange=None if strange is None else _read_strange(strange),
             length=None
             if length is None
             else check_float("length", length, at_least=0.0, at_most=_LONGEST),
@@ -248,7 +262,7 @@ class SearchParameters:
 
         Examples
         --------
-        >>> few = OperatingPoint(10, 0.1, 40, 0, unsure=0, wide=5, picked=80, work=1)
+        >>> few = OperatingPoint(10, 0.1, 40, 0, wide=5, picked=80, work=1)
         >>> many = few._replace(k=90, candidates=360)
         >>> SearchParameters(points=(few, many)).at(30).candidates
         120
@@ -302,16 +316,15 @@ class SearchParameters:
             plan.thresholds, plan.centroids = _widen(self.points, k)
             if filtered is not None:
                 plan.start, plan.exact_from = filtered.start, filtered.exact_from
-        if self.points and self.far is not None:
-            self._look_out(plan)
+        if self.points and self.strange is not None:
+            self._look_out(plan, self.strange)
         return plan
 
-    def _look_out(self, plan: SearchPlan) -> None:
+    def _look_out(self, plan: SearchPlan, strange: Strange) -> None:
         """Set which queries are strange, and what they do."""
-        wide, picked, plan.unsure = (
-            _interpolate(self.points, name, plan.k) for name in ("wide", "picked", "unsure")
-        )
-        plan.far = cast("float", self.far)
+        wide, picked = (_interpolate(self.points, name, plan.k) for name in ("wide", "picked"))
+        plan.unsure, plan.far = strange
+        plan.likely = math.log(self.points[0].threshold or _TINY)
         plan.wide = plan.probes = round(min(wide, _MOST))
         if picked > 0 and self.by_distance:
             plan.picked = round(min(max(picked, plan.candidates, plan.k), MOST_CANDIDATES))
@@ -331,7 +344,7 @@ def _interpolate(points: tuple[OperatingPoint, ...], name: str, k: float) -> flo
     low, high = (math.inf if (v := getattr(p, name)) is None else v for p in pair)
     if pair[0].k == pair[1].k or low == high or k <= pair[0].k:
         return float(low)
-    if name in ("centroids", "unsure", "wide", "picked") and max(low, high) < math.inf:
+    if name in ("centroids", "wide", "picked") and max(low, high) < math.inf:
         return max(0.0, low + (high - low) * (k - pair[0].k) / (pair[1].k - pair[0].k))
     if not (0 < low < math.inf and 0 < high < math.inf):
         return float(high)
@@ -362,11 +375,15 @@ def _read_point(values: dict[str, Any]) -> OperatingPoint:
         threshold=check_float("threshold", values["threshold"], at_least=0.0, at_most=1.0),
         candidates=None if candidates is None else _check_count("candidates", candidates),
         centroids=check_int("centroids", values["centroids"], at_least=0),
-        unsure=check_float("unsure", values["unsure"], at_least=0.0, at_most=1.0),
         wide=None if wide is None else _check_count("wide", wide),
         picked=check_int("picked", values["picked"], at_least=0),
         work=check_float("work", values["work"], at_least=0.0),
     )
+
+
+def _read_strange(values: dict[str, Any]) -> Strange:
+    unsure = check_float("unsure", values["unsure"], at_least=0.0, at_most=1.0)
+    return Strange(unsure, float(values["far"]))
 
 
 def _round_up(value: float) -> int:

@@ -162,7 +162,7 @@ class Evaluator:
     def choose_point(self, parameters: SearchParameters) -> SearchParameters:
         """Return the parameters with the operating point for k alone, where no query is strange."""
         points = tuple(point for point in parameters.points if point.k == self.k)
-        return dataclasses.replace(parameters, points=points, far=None)
+        return dataclasses.replace(parameters, points=points, strange=None)
 
     def measure_each(
         self, parameters: SearchParameters

@@ -18,7 +18,7 @@ from irli._native import MOST_CANDIDATES
 from irli.vectors.build.ground_truth import GroundTruth
 from irli.vectors.build.held_out import KINDS
 from irli.vectors.cost import Sizes, count_centroid_work, count_exact_work, count_work
-from irli.vectors.parameters import OperatingPoint, SearchParameters
+from irli.vectors.parameters import OperatingPoint, SearchParameters, Strange
 from irli.vectors.searcher import WORK
 from irli.vectors.tuning.measure import Evaluator, make_evaluators
 
@@ -45,11 +45,12 @@ def allow_strange(
         seen, k = evaluator.measure(alone), evaluator.k
         points[k], probed[k] = alone.points[0]._replace(work=seen.work), seen.probed
     rising = tuple(points[k] for k in sorted(points))
-    parameters = dataclasses.replace(parameters, points=rising, far=_find_far(first))
-    if parameters.far is None:
+    parameters = dataclasses.replace(parameters, points=rising)
+    far = _find_far(first)
+    if far is None:
         return parameters
-    parameters = _find_unsure(first, parameters)
-    points = {point.k: point for point in parameters.points}
+    unsure = _find_unsure(first, rising[0].threshold)
+    parameters = dataclasses.replace(parameters, strange=Strange(unsure, far))
     ks = [each.k for each in evaluators if not _can_compare_all(first.sizes, points[each.k])]
     shares = _SHARES if first.sizes.pieces else (1.0,)
     for evaluator in make_evaluators(first.ask, first.metric, strange, ks, first.length):
@@ -115,7 +116,9 @@ def _spend(
 def _try(
     evaluator: Evaluator, parameters: SearchParameters, share: float, point: OperatingPoint
 ) -> _Tried:
-    recall, counts, work = evaluator.measure_each(dataclasses.replace(parameters, points=(point,)))
+    points = {each.k: each for each in (parameters.points[0], point)}  # what is likely, what to do
+    chosen = dataclasses.replace(parameters, points=tuple(points.values()))
+    recall, counts, work = evaluator.measure_each(chosen)
     strange = counts[:, WORK.index("strange")] > 0
     misses, most = [], 0.0
     for kind in range(KINDS):
@@ -171,19 +174,12 @@ def _find_far(evaluator: Evaluator) -> float | None:
     return max(shares, default=None)
 
 
-def _find_unsure(evaluator: Evaluator, parameters: SearchParameters) -> SearchParameters:
-    """Set the probability of all probed buckets, for each point, below which a query is strange."""
-    cuts = np.log([max(point.threshold, _TINY) for point in parameters.points])
-    sure = np.empty((len(evaluator.queries), evaluator.parts, len(cuts)))
+def _find_unsure(evaluator: Evaluator, threshold: float) -> float:
+    """Return the probability of the likely buckets below which a query is strange."""
+    cut = math.log(max(threshold, _TINY))
+    sure = np.empty((len(evaluator.queries), evaluator.parts))
     for rows, logits in evaluator.route():
-        for j, cut in enumerate(cuts):
-            probed = (logits >= cut) | (logits >= logits.max(axis=3, keepdims=True))
-            sure[rows, :, j] = np.where(probed, np.exp(logits), 0).sum(axis=3).mean(axis=2)
+        sure[rows] = np.where(logits >= cut, np.exp(logits), 0).sum(axis=3).mean(axis=2)
     kinds = [each for each in (evaluator.are_items, ~evaluator.are_items) if each.sum() >= _FEWEST]
-    if not kinds:
-        return parameters
-    quantiles = [np.quantile(sure[kind], 1 - _USUAL, axis=(0, 1)) for kind in kinds]
-    points = zip(parameters.points, np.minimum(np.min(quantiles, axis=0), 1.0), strict=True)
-    return dataclasses.replace(
-        parameters, points=tuple(point._replace(unsure=float(least)) for point, least in points)
-    )
+    unsure = min((float(np.quantile(sure[kind], 1 - _USUAL)) for kind in kinds), default=0.0)
+    return min(unsure, 1.0)
