@@ -51,7 +51,10 @@ class LazyCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
-            return None
+            from irli.base.checks import suggest
+
+            advice = suggest(cmd_name, list(COMMANDS), otherwise="irli --help lists them.")
+            ctx.fail(f"No such command '{cmd_name}'. {advice}")
         module = importlib.import_module(f"irli.cli.{COMMANDS[cmd_name].module}")
         command: Any = typer.main.get_command(module.app)
         return getattr(command, "commands", {}).get(cmd_name, command)
@@ -102,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_warnings() -> Iterator[None]:
     """Print each warning of irli as a line on stderr."""
     with warnings.catch_warnings():
-        show = warnings.showwarning
+        print_other = warnings.showwarning
 
         def print_line(
             message: Warning | str,
@@ -115,7 +118,7 @@ def _print_warnings() -> Iterator[None]:
             if issubclass(category, IrliWarning):
                 typer.echo(f"irli: warning: {message}", err=True)
             else:
-                show(message, category, filename, lineno, file, line)
+                print_other(message, category, filename, lineno, file, line)
 
         warnings.showwarning = print_line
         warnings.simplefilter("always", IrliWarning)
