@@ -37,7 +37,7 @@ _ROUTED = 64  # queries routed at a time
 Ask = Callable[..., list[Any]]
 
 
-class Measured(NamedTuple):
+class Searched(NamedTuple):
     """What a search did, query by query, in one part or on average over all parts."""
 
     distances: NDArray[np.float32]  # (n, k), as the kernels compute them
@@ -81,13 +81,13 @@ class Meter:
 
     def measure(
         self, queries: NDArray[np.float32], k: int, parameters: SearchParameters, fill: bool
-    ) -> Measured:
+    ) -> Searched:
         """Search, and count the work. Without `fill`, more work never lowers the recall."""
         layout = self.searcher.layout
         plan = parameters.to_plan(min(k, len(layout.vectors)), fill=fill)
         distances, rows, counts = self.searcher.measure(queries, plan, thread_count(None))
         work = count_query_work(Sizes.of(layout), counts)
-        return Measured(distances, rows, counts.astype(np.float64), work)
+        return Searched(distances, rows, counts.astype(np.float64), work)
 
 
 def find_tuning_truth(ask: Ask, held: HeldOut, metric: str, k: int) -> GroundTruth:
@@ -182,12 +182,12 @@ class Evaluator:
         k: int,
         parameters: SearchParameters,
         fill: bool = False,
-    ) -> Measured:
+    ) -> Searched:
         """Return the distances in all parts (n, k), and the counts and the work in one of them."""
-        each: list[Measured] = self.ask("measure", queries, k, parameters, fill)
+        each: list[Searched] = self.ask("measure", queries, k, parameters, fill)
         if len(each) == 1:
             return each[0]
-        return Measured(
+        return Searched(
             np.sort(np.concatenate([part.distances for part in each], axis=1), axis=1)[:, :k],
             each[0].rows[:, :0],
             np.mean([part.counts for part in each], axis=0),
