@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,11 @@ from irli.base.folder import (
     publish,
     read_folder,
     read_manifest,
+    retry_if_replaced,
     write_folder,
     write_part,
 )
+from irli.base.parts.local import LocalParts
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name != "routers")
@@ -495,6 +498,98 @@ def test_parts_are_named_in_the_folder_only(index: Path) -> None:
         edit_manifest(index, lambda manifest, parts=parts: manifest.update(parts=parts))
         with pytest.raises(FormatError, match="does not follow format version"):
             read_manifest(index)
+
+
+def test_a_new_version_opens_its_new_parts_only(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    def open_part(path: str, mmap: bool, verify: bool) -> Box:
+        opened.append(path)
+        return Box(read_folder(path, mmap=mmap, verify=verify))
+
+    old = save_parts(tmp_path, [0, 1, 2])
+    first = LocalParts(old, open_part, mmap=True, verify=True)
+    new = save_parts(tmp_path, [0, 3, 2])
+    second = LocalParts(new, open_part, mmap=True, verify=True)
+    assert opened == [str(part) for part in (*old, new[1])]
+    assert [second.parts[n] is first.parts[n] for n in range(3)] == [True, False, True]
+    copied = shutil.copytree(tmp_path, tmp_path / "copy")
+    LocalParts([copied / new[1].name], open_part, mmap=True, verify=True)
+    assert len(opened) == 5  # what is elsewhere may be damaged
+    del first, second
+    LocalParts(new, open_part, mmap=True, verify=True)
+    assert len(opened) == 8
+
+
+class Box:
+    """Something that holds a folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+
+def test_a_crash_at_any_step_leaves_the_old_parts_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, outcomes = save_parts(tmp_path, [0, 1]), []
+    for step in range(1, 100):
+        with monkeypatch.context() as patch:
+            die_at(patch, step)
+            try:
+                new = save_parts(tmp_path, [1, 2], removed=2)
+            except Crash:
+                finished = False
+            else:
+                finished = True
+        whole = read_folder(tmp_path)
+        outcomes.append(whole.meta["removed"])
+        assert whole.arrays["removed"].sum() == outcomes[-1]
+        seeds = [1, 2] if outcomes[-1] else [0, 1]
+        for seed, part in zip(seeds, whole.parts, strict=True):
+            assert same(read_folder(tmp_path / part), sample(seed, rows=50))
+        if finished:
+            break
+        assert save_parts(tmp_path, [0, 1]) == old
+    assert new[0] == old[1]
+    # 2 data files, a part, the mask, the folder, the manifest, the folder; then 4 old files.
+    assert sorted(outcomes) == outcomes
+    assert 0 < outcomes.index(2) < len(outcomes) - 1
+
+
+def test_readers_of_parts_see_one_version_or_another(tmp_path: Path) -> None:
+    versions = [[0, 1], [1, 2], [2, 3]]
+    save_parts(tmp_path, versions[0])
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def load() -> list[int]:
+        whole = read_folder(tmp_path, verify=False)
+        parts = [read_folder(tmp_path / part, verify=False) for part in whole.parts]
+        return [part.meta["seed"] for part in parts]
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                assert retry_if_replaced(tmp_path, load) in versions
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for turn in range(40):
+        save_parts(tmp_path, versions[turn % 3])
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not failures
+
+
+def test_what_is_damaged_is_not_tried_for_ever(tmp_path: Path) -> None:
+    (part,) = save_parts(tmp_path, [0])
+    part.unlink()
+    with pytest.raises(FormatError, match="is missing"):
+        retry_if_replaced(tmp_path, lambda: read_folder(part))
 
 
 # --- what is mapped already --------------------------------------------------------------------

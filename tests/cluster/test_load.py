@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import small_default
+from damage import FOLDERS
 from plantedlabels import labelled, small_labels
 
 import irli
 from irli import LabelIndex, VectorIndex
 from irli.base import folder as folder_module
-from irli.base.folder import read_folder, write_folder
+from irli.base.folder import Folder, read_folder, write_folder
 from irli.cluster import ShardedIndex, ShardedLabelIndex
 from irli.errors import FormatError
 
@@ -94,3 +97,22 @@ def test_what_the_manifest_of_shards_lacks_is_said(saved: Path, tmp_path: Path, 
                 (lacking / shard.name).symlink_to(shard)
             with pytest.raises(FormatError, match=f"lacks or misstates .*'{name}'"):
                 irli.load(lacking)
+
+
+@pytest.mark.parametrize("kind", ["shards", "label-shards"])
+def test_a_save_during_a_load_is_no_damage(
+    saved: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removes the parts whose names the reader has just read."""
+    shutil.copytree(saved / kind, tmp_path / "index")
+    other = irli.load(FOLDERS / kind)
+    module = sys.modules[CLASSES[kind].__module__]
+    saves = iter([lambda: other.save(tmp_path / "index")])
+
+    def read_and_save(path: Path, **options: bool) -> Folder:
+        folder = read_folder(path, **options)
+        next(saves, lambda: None)()
+        return folder
+
+    monkeypatch.setattr(module, "read_folder", read_and_save)
+    assert len(CLASSES[kind].load(tmp_path / "index")) == len(other)

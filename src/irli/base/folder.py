@@ -27,7 +27,7 @@ from functools import partial
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -49,6 +49,7 @@ VERSION = 1
 VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 MANIFEST = "manifest.json"
 _LOCK = ".irli.lock"
@@ -202,6 +203,21 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
             else:
                 arrays[name] = _read_npy(root, entry, file, verify)
     return Folder(manifest["kind"], manifest["meta"], arrays, tensors, manifest["parts"])
+
+
+def retry_if_replaced(path: StrPath, load: Callable[[], T]) -> T:
+    """Return what `load` makes of an index in parts.
+
+    It starts over if a save has replaced the index meanwhile, and so removed parts.
+    """
+    for _ in range(_ATTEMPTS):
+        before = read_manifest(path)["checksum"]
+        try:
+            return load()
+        except FormatError:
+            if read_manifest(path)["checksum"] == before:
+                raise
+    return load()
 
 
 def check_kind(folder: Folder, kind: str) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from irli.base.arrays import array_error, check_array, check_finite
 from irli.base.checks import check_bool, check_int
 from irli.base.distance import resolve_metric
-from irli.base.folder import SHARDS, Folder, check_kind, read_folder, reading
+from irli.base.folder import SHARDS, Folder, check_kind, read_folder, reading, retry_if_replaced
 from irli.base.ids import TextIds, are_strings, encode_ids
 from irli.base.parts.group import check_shards
 from irli.base.recipe import Recipe, as_recipe, read_recipe
@@ -276,6 +276,13 @@ class ShardedIndex(VectorFront[VectorParts]):
             As for `irli.load`.
         """
         root = Path(path).resolve()
+        options: dict[str, Any] = {"ray": ray, "replicas": replicas, "mmap": mmap, "verify": verify}
+        return retry_if_replaced(root, lambda: cls._load(root, **options))
+
+    @classmethod
+    def _load(
+        cls, root: Path, *, ray: str | None, replicas: int, mmap: bool, verify: bool
+    ) -> ShardedIndex:
         folder = read_folder(root, mmap=mmap, verify=verify)
         check_kind(folder, SHARDS)
         with reading():

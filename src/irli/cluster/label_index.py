@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from irli.base.arrays import array_error, check_array, check_offsets, check_range
 from irli.base.checks import check_choice, check_int
-from irli.base.folder import LABEL_SHARDS, Folder, check_kind, read_folder, reading
+from irli.base.folder import (
+    LABEL_SHARDS,
+    Folder,
+    check_kind,
+    read_folder,
+    reading,
+    retry_if_replaced,
+)
 from irli.base.parts.group import PartGroup, check_shards
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.sparse import count_labels
@@ -222,8 +229,13 @@ class ShardedLabelIndex(LabelFront[LabelParts]):
         **options
             replicas, mmap, verify: as for `ShardedIndex.load`.
         """
-        replicas = options.pop("replicas", 1)
         root = Path(path).resolve()
+        return retry_if_replaced(root, lambda: cls._load(root, ray=ray, **options))
+
+    @classmethod
+    def _load(
+        cls, root: Path, *, ray: str | None, replicas: int = 1, **options: Any
+    ) -> ShardedLabelIndex:
         folder = read_folder(root, mmap=False, verify=options.get("verify", True))
         check_kind(folder, LABEL_SHARDS)
         with reading():
