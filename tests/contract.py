@@ -171,6 +171,9 @@ class VectorSmoke:
                 np.testing.assert_array_equal(found.ids[query], alone.ids)
             told = case.index.explain(case.queries[:5], k=k, filter=filters, **plan)
             np.testing.assert_array_equal(told.ids, found.ids)
+        none = np.empty((0, len(case.X)), dtype=bool)
+        assert case.index.search(case.queries[:0], k=3, filter=none).ids.shape == (0, 3)
+        assert case.index.explain(case.queries[:0], k=3, filter=none).ids.shape == (0, 3)
 
     def test_a_prepared_filter_is_for_this_index_alone(self, case: Case) -> None:
         prepared = case.index.allow(case.ids[::2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from irli.cluster.label_index import ShardedLabelIndex
     from irli.labels.index import LabelIndex
     from irli.vectors.index import VectorIndex
+
+
+_HOME = {
+    VECTORS: ("irli.vectors.index", "VectorIndex"),
+    LABELS: ("irli.labels.index", "LabelIndex"),
+    SHARDS: ("irli.cluster.index", "ShardedIndex"),
+    LABEL_SHARDS: ("irli.cluster.label_index", "ShardedLabelIndex"),
+}
 
 
 def load(
@@ -32,24 +41,12 @@ def load(
         sizes and headers, and that no number in an array leads outside of another one.
     """
     kind = read_manifest(path)["kind"]
-    # Only what this kind of index needs is imported.
-    if kind == SHARDS:
-        from irli.cluster.index import ShardedIndex
-
-        return ShardedIndex.load(path, mmap=mmap, verify=verify)
-    if kind == LABEL_SHARDS:
-        from irli.cluster.label_index import ShardedLabelIndex
-
-        return ShardedLabelIndex.load(path, mmap=mmap, verify=verify)
-    if kind == LABELS:
-        from irli.labels.index import LabelIndex
-
-        return LabelIndex.load(path, mmap=mmap, verify=verify)
-    if kind == VECTORS:
-        from irli.vectors.index import VectorIndex
-
-        return VectorIndex.load(path, mmap=mmap, verify=verify)
-    raise FormatError(
-        f"'{os.fspath(path)}' must hold an index that this version of irli knows. "
-        f"Got one of kind '{kind}' instead. Install a newer irli."
-    )
+    if kind not in _HOME:
+        raise FormatError(
+            f"'{os.fspath(path)}' must hold an index that this version of irli knows. "
+            f"Got one of kind '{kind}' instead. Install a newer irli."
+        )
+    module, name = _HOME[kind]  # only what this kind of index needs is imported
+    index: VectorIndex | LabelIndex | ShardedIndex | ShardedLabelIndex
+    index = getattr(importlib.import_module(module), name).load(path, mmap=mmap, verify=verify)
+    return index

@@ -181,6 +181,18 @@ class Ids:
         """Return the rows of ids (n,), or -1 where the index does not have them."""
         return self._find(ids, "ids")
 
+    def locate(self, ids: Any) -> NDArray[np.int64]:
+        """Return the row of an id (), or of each of several (n,). All must be known."""
+        single = np.ndim(ids) == 0
+        rows = self.find([ids] if single else ids)
+        if (rows < 0).any():
+            unknown = ids if single else list(ids)[int(np.argmin(rows))]
+            raise InvalidParameter(
+                f"The 'ids' parameter must hold ids of the index. Got {unknown!r}, which it does "
+                "not have. Check with 'id in index', or see index.ids."
+            )
+        return rows.reshape(()) if single else rows
+
     def _find(self, ids: Any, parameter: str) -> NDArray[np.int64]:
         wanted = as_array(ids, parameter)
         if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
@@ -467,25 +479,3 @@ def _is_filter(value: Any) -> bool:
     """Whether a value is a filter, and not an id or a bool."""
     plain = value is None or isinstance(value, Allowed | Deny | Set | range | list | tuple)
     return plain or callable(value) or np.ndim(value) > 0
-
-
-def as_id_list(ids: Any) -> tuple[Any, bool]:
-    """Return a single id, or several, as a list or an array, and whether it was a single one.
-
-    Examples
-    --------
-    >>> as_id_list("a"), as_id_list([3, 4])
-    ((['a'], True), ([3, 4], False))
-    """
-    single = np.ndim(ids) == 0
-    return ([ids], True) if single else (ids, False)
-
-
-def check_known(ids: Any, known: NDArray[np.bool_]) -> None:
-    """Raise unless all ids are known."""
-    if not known.all():
-        unknown = list(ids)[int(np.argmin(known))]
-        raise InvalidParameter(
-            f"The 'ids' parameter must hold ids of the index. Got {unknown!r}, which it does not "
-            "have. Check with 'id in index', or see index.ids."
-        )

@@ -13,9 +13,7 @@ from irli.base.ids import (
     Allowed,
     Ids,
     TextIds,
-    as_id_list,
     check_filters,
-    check_known,
     split_filter,
 )
 from irli.base.index import Configured
@@ -37,12 +35,20 @@ RECALL, K = 0.95, 10  # what `fit` tunes the search to
 _SHORTEST = 1e-15  # length of the longest vector; shorter ones have no squares in float32
 
 
+class Request(NamedTuple):
+    """What is asked of an engine. It has been checked."""
+
+    queries: NDArray[np.float32]  # (n, d), as long as they were given
+    parameters: SearchParameters
+    filters: Filters = None
+    threads: int | None = None
+
+
 class Engine(Protocol):
     """What holds the items of an index, and searches them: one part in memory, or several.
 
-    Arguments have been checked. Queries are float32 of shape (n, d), as long as they were given. In
-    answers of shape (n, k), ids are those of `ids.values`: numbers, or rows where ids are strings.
-    Padding, where there are fewer items, is last: id -1 and an infinite distance.
+    In answers of shape (n, k), ids are those of `ids.values`: numbers, or rows where ids are
+    strings. Padding, where there are fewer items, is last: id -1 and an infinite distance.
     """
 
     metric: str
@@ -65,29 +71,9 @@ class Engine(Protocol):
     ) -> Answer | None:
         """Answer one query (d,) of any type with little ado, or return None if it takes more."""
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: Filters,
-        threads: int | None,
-    ) -> Answer: ...
-    def search_range(
-        self,
-        queries: NDArray[np.float32],
-        radius: float,
-        parameters: SearchParameters,
-        filters: Filters,
-        threads: int | None,
-    ) -> RangeResult: ...
-    def explain(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: Filters,
-    ) -> Explanation: ...
+    def search(self, asked: Request, k: int) -> Answer: ...
+    def search_range(self, asked: Request, radius: float) -> RangeResult: ...
+    def explain(self, asked: Request, k: int) -> Explanation: ...
     def tune(self, recall: float, k: int, queries: NDArray[np.float32] | None) -> TuneResult: ...
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some rows."""
@@ -168,7 +154,7 @@ class VectorFront(Configured, Generic[E]):
             if found is not None:
                 return self._make_result(*(found if single else (found[0][None], found[1][None])))
         prepared, single = self._prepare(queries, filters)
-        distances, ids = engine.search(prepared, k, parameters, filters, threads)
+        distances, ids = engine.search(Request(prepared, parameters, filters, threads), k)
         if parameters.min_votes > 1 and (ids[:, :items] < 0).any():
             warn(describe_few(k, "items", "queries", parameters.min_votes))
         return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
@@ -188,7 +174,8 @@ class VectorFront(Configured, Generic[E]):
             threads = thread_count(threads)
         filters = None if filter is None else self._read_filter(filter)
         prepared, _ = self._prepare(queries, filters)
-        found = engine.search_range(prepared, radius, parameters, filters, threads)
+        asked = Request(prepared, parameters, filters, threads)
+        found = engine.search_range(asked, radius)
         if engine.names is not None:
             found = found._replace(ids=engine.names.names(found.ids))
         found.metric = self.metric
@@ -231,7 +218,7 @@ class VectorFront(Configured, Generic[E]):
         k = check_k(k, len(engine), owner="explain")
         filters = None if filter is None else self._read_filter(filter)
         prepared, _ = self._prepare(queries, filters)
-        told = engine.explain(prepared, k, parameters, filters)
+        told = engine.explain(Request(prepared, parameters, filters), k)
         return told if engine.names is None else told._replace(ids=engine.names.names(told.ids))
 
     def _choose(self, given: SearchArguments) -> SearchParameters:
@@ -365,11 +352,9 @@ class VectorFront(Configured, Generic[E]):
         (3, 2)
         """
         engine = self._fitted()
-        wanted, single = as_id_list(ids)
-        rows = engine.ids.find(wanted)
-        check_known(wanted, rows >= 0)
-        vectors = engine.take(rows)
-        return vectors[0] if single else vectors
+        rows = engine.ids.locate(ids)
+        vectors = engine.take(np.atleast_1d(rows))
+        return vectors if rows.ndim else vectors[0]
 
     def loads(self) -> list[NDArray[np.int64]]:
         """Return how many items each bucket holds: an array for each repetition.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +18,20 @@ from irli.base.parts.local import Part
 from irli.base.threads import thread_count
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.errors import InvalidParameter
-from irli.vectors.build.ground_truth import GroundTruth
 from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
 from irli.vectors.cost import Sizes, count_exact_work, count_work
-from irli.vectors.front import Answer, Filters
+from irli.vectors.front import Answer, Filters, Request
 from irli.vectors.parameters import FilterPlan, SearchParameters
 from irli.vectors.range_search import find_within
 from irli.vectors.results import RangeResult
 from irli.vectors.searcher import Explanation, Searcher, join_explanations
 from irli.vectors.tune_result import TuneResult
 
+if TYPE_CHECKING:  # what a search does not need is imported where it is used
+    from irli.vectors.build.ground_truth import GroundTruth
+
 _EAGER = 2.0  # a search that has to widen much is not much cheaper than comparing all
-
-
-class _LastPlan(NamedTuple):
-    """The plan of the last search, and the arguments that it was made from."""
-
-    given: tuple[SearchParameters, int, int, int]
-    plan: SearchPlan
 
 
 class VectorPart(Part):
@@ -57,10 +52,10 @@ class VectorPart(Part):
         self.ids = Ids(contents.ids) if contents.strings is None else TextIds(contents.strings)
         self.names = self.ids if isinstance(self.ids, TextIds) else None
         self._form = ANSWER_FORM[contents.metric]
-        self._last: _LastPlan | None = None
+        self._last: tuple[Any, SearchPlan] = None, SearchPlan()  # arguments, and their plan
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": None}  # a copy in another process makes its own plans
+        return vars(self) | {"_last": (None, None)}  # a copy makes its own plans
 
     def __len__(self) -> int:
         return len(self.ids.values)
@@ -106,17 +101,15 @@ class VectorPart(Part):
             return None  # its products are numbers all the same
         return found
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: Filters = None,
-        threads: int | None = None,
-    ) -> Answer:
+    def answer(self, method: str, size: float, *asked: Any) -> Any:
+        """Call `search`, `search_range` or `explain` with the fields of a `Request`."""
+        return getattr(self, method)(Request(*asked), size)
+
+    def search(self, asked: Request, k: int) -> Answer:
         """Return distances and ids of the nearest items (n, k)."""
+        queries, parameters, filters, threads = asked
         if isinstance(filters, list):
-            return self._search_each(queries, k, parameters, filters, threads)
+            return self._search_each(asked, filters, k)
         if len(queries) == 1:
             found = self.search_one(queries[0], k, parameters, filters, threads)
             if found is not None:
@@ -127,60 +120,42 @@ class VectorPart(Part):
         distances, ids = self.searcher.search(queries, plan, filters, values, form, threads)
         return _add_columns(distances, k, worst_distance(self.metric)), _add_columns(ids, k, -1)
 
-    def _search_each(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: list[Allowed | None],
-        threads: int | None,
-    ) -> Answer:
+    def _search_each(self, asked: Request, filters: list[Allowed | None], k: int) -> Answer:
         """Search with one filter for each query. Queries with the same filter run together."""
         if not filters:
-            return self.search(queries, k, parameters, None, threads)
+            return self.search(asked._replace(filters=None), k)
         together: dict[int, list[int]] = {}
         for row, allowed in enumerate(filters):
             together.setdefault(id(allowed), []).append(row)
         groups = list(together.values())
         parts = [
-            self.search(queries[rows], k, parameters, filters[rows[0]], threads) for rows in groups
+            self.search(_choose(asked, np.array(rows), filters[rows[0]]), k) for rows in groups
         ]
         place = np.argsort(np.concatenate(groups))
         distances, ids = (np.concatenate(arrays)[place] for arrays in zip(*parts, strict=True))
         return distances, ids
 
-    def search_range(
-        self,
-        queries: NDArray[np.float32],
-        radius: float,
-        parameters: SearchParameters,
-        filters: Filters = None,
-        threads: int | None = None,
-    ) -> RangeResult:
+    def search_range(self, asked: Request, radius: float) -> RangeResult:
         """Return all items within a radius of each query."""
+        parameters, filters = asked.parameters, asked.filters
         all_items = count_exact_work(Sizes.of(self.searcher.layout), len(self))
-        exact = dataclasses.replace(parameters, exact=True)
+        exact = asked._replace(parameters=dataclasses.replace(parameters, exact=True))
 
         def search(rows: NDArray[np.int64], k: int) -> Answer:
             dear = parameters.points and parameters.work_at(k) > all_items
             some = [filters[row] for row in rows] if isinstance(filters, list) else filters
-            return self.search(queries[rows], k, exact if dear else parameters, some, threads)
+            return self.search(_choose(exact if dear else asked, rows, some), k)
 
-        return find_within(search, len(queries), radius, metric=self.metric, items=len(self))
+        queries = len(asked.queries)
+        return find_within(search, queries, radius, metric=self.metric, items=len(self))
 
-    def explain(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: Filters = None,
-    ) -> Explanation:
+    def explain(self, asked: Request, k: int) -> Explanation:
         """Return the work of a search. Queries run one by one, on one thread."""
+        queries, parameters, filters, _ = asked
         if isinstance(filters, list):
-            none = self.explain(queries[:0], k, parameters)
-            each = enumerate(filters)
-            parts = [self.explain(queries[i : i + 1], k, parameters, one) for i, one in each]
-            return join_explanations([none, *parts])
+            rows = np.split(np.arange(len(queries)), range(len(queries)))  # none, and each one
+            each = zip(rows, [None, *filters], strict=True)
+            return join_explanations([self.explain(_choose(asked, *one), k) for one in each])
         plan = self.make_plan(k, parameters, filters, len(queries))
         told = self.searcher.explain(prepare_vectors(queries, self.metric), plan, filters)
         ids = np.where(told.ids < 0, -1, self.ids.values[told.ids])
@@ -191,9 +166,9 @@ class VectorPart(Part):
     ) -> SearchPlan:
         """Return the plan of a search, or the last plan if the arguments are the same."""
         count = -1 if allowed is None else allowed.count
-        given, last = (parameters, k, count, queries), self._last
-        if last is not None and last.given == given:
-            return last.plan
+        given, (before, plan) = (parameters, k, count, queries), self._last
+        if before == given:
+            return plan
         if parameters.score == "codes" and self.searcher.layout.codes.blocks.size == 0:
             raise InvalidParameter(
                 "The 'score' parameter of search must not be 'codes' for an index without codes. "
@@ -204,7 +179,7 @@ class VectorPart(Part):
             plan = parameters.to_plan(most)
         else:
             plan = self._plan_filtered(parameters, most, count, queries)
-        self._last = _LastPlan(given, plan)
+        self._last = given, plan
         return plan
 
     def _plan_filtered(
@@ -318,6 +293,11 @@ class VectorPart(Part):
 def open_part(path: str, mmap: bool = True, verify: bool = True) -> VectorPart:
     """Open the folder of a part."""
     return VectorPart(unpack_vectors(read_folder(path, mmap=mmap, verify=verify)))
+
+
+def _choose(asked: Request, rows: NDArray[np.int64], filters: Filters) -> Request:
+    """Return the request for some of the queries."""
+    return asked._replace(queries=asked.queries[rows], filters=filters)
 
 
 def _add_columns(array: NDArray[Any], width: int, value: float) -> NDArray[Any]:

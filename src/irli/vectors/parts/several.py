@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.ids import Allowed, Ids, TextIds
-from irli.base.parts.answers import Answers
 from irli.base.parts.group import PartGroup, Parts
 from irli.errors import InvalidParameter
-from irli.vectors.front import Answer, Filters
+from irli.vectors.front import Answer, Filters, Request
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.merge import merge, merge_explanations, merge_ranges
 from irli.vectors.parts.tune import tune_parts
@@ -74,49 +73,25 @@ class VectorParts(Parts):
         """Leave it to `search`: a part of its own has little ado with one query."""
         return None
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: Filters = None,
-        threads: int | None = None,
-    ) -> Answer:
+    def search(self, asked: Request, k: int) -> Answer:
         """Return distances and ids of the nearest items of all parts."""
-        _check_rank(parameters)
-        answers = self._ask("search", filters, (queries, k, parameters), (threads,))
-        return merge(answers.values, k, self.metric)
+        _check_rank(asked.parameters)
+        return merge(self._ask("search", asked, k), k, self.metric)
 
-    def search_range(
-        self,
-        queries: NDArray[np.float32],
-        radius: float,
-        parameters: SearchParameters,
-        filters: Filters = None,
-        threads: int | None = None,
-    ) -> RangeResult:
+    def search_range(self, asked: Request, radius: float) -> RangeResult:
         """Return all items of all parts within a radius of each query."""
-        answers = self._ask("search_range", filters, (queries, radius, parameters), (threads,))
-        return merge_ranges(answers.values, self.metric)
+        return merge_ranges(self._ask("search_range", asked, radius), self.metric)
 
-    def explain(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        parameters: SearchParameters,
-        filters: Filters = None,
-    ) -> Explanation:
+    def explain(self, asked: Request, k: int) -> Explanation:
         """Return the summed work of all parts, and the seconds of the slowest."""
-        _check_rank(parameters)
-        found = self._ask("search", filters, (queries, k, parameters), (1,)).values
-        told = self._ask("explain", filters, (queries, k, parameters)).values
+        _check_rank(asked.parameters)
+        found, told = (self._ask(method, asked, k) for method in ("search", "explain"))
         return merge_explanations(found, told, k, self.metric)
 
-    def _ask(
-        self, method: str, filters: Filters, before: tuple[Any, ...], after: tuple[Any, ...] = ()
-    ) -> Answers:
-        """Call a method of every part, with its part of the filters between other arguments."""
-        return self._call(method, [(*before, part, *after) for part in self._split(filters)])
+    def _ask(self, method: str, asked: Request, size: float) -> list[Any]:
+        """Ask every part, with its part of the filters."""
+        parts = [asked._replace(filters=part) for part in self._split(asked.filters)]
+        return self._call("answer", [(method, size, *part) for part in parts]).values
 
     def _split(self, filters: Filters) -> list[Any]:
         """Return the filter of each part, or a list of them with one for each query."""
