@@ -184,7 +184,7 @@ def test_the_bytes_of_a_shard_are_those_of_its_arrays(pieces: int, dim: int) -> 
 def test_the_memory_of_a_build_follows_what_learning_keeps() -> None:
     recipe = irli.recipe(buckets=1000).resolve(400_000, 96)
     place = np.dtype(sizes.bucket_dtype(1000)).itemsize + 4
-    kept = sizes.count_kept_buckets(400_000, recipe.choices)
+    kept = sizes.count_kept_buckets(400_000, recipe)
     twice = dataclasses.replace(recipe, buckets=1 << 17)
     wider = count_build_bytes(400_000, 96, twice) - count_build_bytes(400_000, 96, recipe)
     weights = (

@@ -46,7 +46,8 @@ class World:
     def affinity(self, kind: str = "both") -> Affinity:
         scored = Inputs(torch.cat([self.items, self.strangers]).numpy())
         recipe = irli.recipe("default", affinity=kind, choices=32)
-        return Affinity(self.network, 0, scored, self.wanted_by, recipe)
+        wanted = sp.csr_array((N, N), dtype=np.float32) if kind == "item" else self.wanted_by
+        return Affinity(self.network, 0, scored, wanted, recipe)
 
     def chances(self, kind: str) -> NDArray[np.float64]:
         """(N + strangers, B): what each f says, dense."""

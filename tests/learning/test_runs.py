@@ -269,7 +269,7 @@ def test_a_process_learns_from_files(tmp_path: Path, dense: bool) -> None:
     problem, recipe = label_task(small_paper_labels(epochs=1), dense=dense)
     problem.save(tmp_path)
     checkpoint = Checkpoint(tmp_path, "mark")
-    runs._learn_saved(tmp_path, recipe, [1], checkpoint, LearnOptions(threads=1))
+    runs._learn_saved(tmp_path, recipe, [1], checkpoint, 1)
     there = checkpoint.load([1])
     assert there is not None
     assert_same_repetitions(there, learn_repetitions(problem, recipe, [1], []))

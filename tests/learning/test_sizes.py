@@ -8,6 +8,7 @@ from conftest import small_default, small_paper
 from plantedlabels import small_labels
 from problems import label_task, learn_task, points, vector_task
 
+from irli import Recipe
 from irli.learning import sizes
 from irli.learning.affinity import Affinity
 from irli.learning.batches import Inputs
@@ -64,7 +65,7 @@ def test_affinities_keep_as_many_buckets_as_counted(
     network = make_network(problem, recipe, 1)
     scored = Inputs(*problem.scored_points())
     best = Affinity(network, 0, scored, problem.wanted_by(problem.weights), recipe).best
-    counted = min(count_kept_buckets(len(scored), recipe.choices), buckets)
+    counted = min(count_kept_buckets(len(scored), recipe), buckets)
     assert best.buckets.shape == best.chances.shape == (len(scored), counted)
     assert best.buckets.dtype == bucket_dtype(buckets)
     assert best.factors.shape == (buckets,)
@@ -77,7 +78,7 @@ def test_labels_keep_as_many_buckets_as_counted() -> None:
     scored = Inputs(*problem.scored_points())
     wanted = problem.wanted_by(problem.weights)
     best = Affinity(network, 1, scored, wanted, recipe, items_are_queries=False).best
-    assert best.buckets.shape == (len(scored), min(20, count_kept_buckets(len(scored), 20)))
+    assert best.buckets.shape == (len(scored), min(20, count_kept_buckets(len(scored), recipe)))
 
 
 @pytest.mark.parametrize("buckets", [1, 255, 65_535, 65_536, 65_537, 10**6])
@@ -89,7 +90,8 @@ def test_bucket_numbers_fit_their_type(buckets: int) -> None:
 
 @pytest.mark.parametrize("choices", [1, 32, 100])
 def test_fewer_buckets_are_kept_of_more_points(choices: int) -> None:
-    counts = [count_kept_buckets(scored, choices) for scored in (0, 10**5, 10**6, 10**8)]
+    recipe = Recipe(choices=choices)
+    counts = [count_kept_buckets(scored, recipe) for scored in (0, 10**5, 10**6, 10**8)]
     assert counts == sorted(counts, reverse=True)
     assert min(counts) >= choices
     for scored, count in zip((10**5, 10**6), counts[1:3], strict=True):

@@ -84,6 +84,9 @@ class Training:
     until_converged : bool
         End training, too, once re-partitioning has stopped and the routers were trained on the last
         partition. `epochs` is then the most.
+    mixed_precision : bool
+        Whether the network multiplies in bfloat16 and keeps its weights in float32, which is faster
+        on GPUs that can. False: all in float32.
     batch_size, learning_rate, seed
         As usual in training. The optimiser is Adam.
     """
@@ -100,6 +103,7 @@ class Training:
     epoch_size: int = _int(65_536)
     stop_moved: float = _float(0.02, at_most=1.0)
     until_converged: bool = _switch(False)
+    mixed_precision: bool = _switch(False)
     batch_size: int = _int(512, at_least=1)
     learning_rate: float = _float(2e-3)
     seed: int = _int(0, at_most=2**31 - 1)

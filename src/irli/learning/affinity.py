@@ -77,11 +77,8 @@ class Affinity:
         self.held = np.full(items, -1, dtype=np.int32)
         by_item = recipe.affinity != "queries" and items_are_queries
         self.item_weight = np.full(items, _ITEM_WEIGHT if by_item else 0.0, dtype=np.float32)
-        if recipe.affinity == "item":
-            wanted_by = 0 * wanted_by
-            wanted_by.eliminate_zeros()
         self.wanted_by = wanted_by
-        self.best = self._find_best(recipe.affinity == "queries", recipe.choices)
+        self.best = self._find_best(recipe)
         if items_are_queries:  # an item that is relevant to no query is ranked by f(item)
             self.item_weight[np.diff(wanted_by.indptr) == 0] = _ITEM_WEIGHT
 
@@ -144,10 +141,10 @@ class Affinity:
         run_all(jobs, current_threads())
 
     @torch.no_grad()
-    def _find_best(self, normalize: bool, choices: int) -> BestBuckets:
+    def _find_best(self, recipe: Recipe) -> BestBuckets:
         """Return the best buckets of each point by f, and the chance that each is probed."""
-        buckets = self.network.buckets
-        kept = min(count_kept_buckets(len(self.points), choices), buckets)
+        buckets, normalize = self.network.buckets, recipe.affinity == "queries"
+        kept = min(count_kept_buckets(len(self.points), recipe), buckets)
         best = np.empty((len(self.points), kept), dtype=bucket_dtype(buckets))
         chance = np.empty((len(self.points), kept), dtype=np.float32)
         marginal = torch.zeros(buckets, device=self.network.device)

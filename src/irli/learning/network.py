@@ -81,6 +81,7 @@ class RouterNetwork(nn.Module):
         self.out = nn.Linear(linear + hidden, heads * buckets)
         self.heads, self.buckets = heads, buckets
         self.gain = 1.0  # of the inputs of the ReLU part
+        self.softens = False  # whether `near` is not 0, known without asking the device
         self.register_buffer("centre", torch.zeros(dim if not sparse else 0))
         self.register_buffer("scale", torch.ones(()))
         # The squared distance to the nearest centroid counts by `near`, up to `most`. `slope` turns
@@ -102,7 +103,7 @@ class RouterNetwork(nn.Module):
 
     def _soften(self, queries: Batch, logits: Tensor) -> Tensor:
         """Return the logits (n, ..., B), smaller for queries that are far from all centroids."""
-        if self.near == 0 or isinstance(queries, Bag):
+        if not self.softens or isinstance(queries, Bag):
             return logits
         length = ((queries - self.centre) / self.scale).square().sum(dim=1)
         length = length.reshape(-1, *[1] * (logits.dim() - 1))
@@ -180,6 +181,7 @@ class RouterNetwork(nn.Module):
         self.out.weight.mul_(factor)
         self.out.bias.mul_(factor)
         self.near.fill_(near)
+        self.softens = near > 0
         self.most.fill_(most)
         self.slope.fill_(2 / factor)
 
@@ -291,18 +293,21 @@ def log_scores(logits: Tensor, loss: str) -> Tensor:
 
 def _gather_pair_logits(logits: Tensor, pairs: Pairs) -> Tensor:
     """Return the logits of the buckets of each pair (pairs, S), -inf for padding."""
-    place = pairs.row[:, None] * logits.shape[1] + pairs.bucket.clamp(min=0)
-    values = logits.reshape(-1).gather(0, place.reshape(-1)).reshape(pairs.bucket.shape)
-    return values.masked_fill(pairs.bucket < 0, -torch.inf)
+    values = logits.reshape(-1).gather(0, _find_places(logits, pairs))
+    return values.reshape(pairs.bucket.shape).masked_fill(pairs.bucket < 0, -torch.inf)
+
+
+def _find_places(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Return the places of the buckets of each pair among all logits (pairs * S,)."""
+    return (pairs.row[:, None] * logits.shape[1] + pairs.bucket.clamp(min=0)).reshape(-1)
 
 
 def _make_targets(logits: Tensor, pairs: Pairs) -> Tensor:
     """Return 1 where a bucket holds a relevant item, in the shape of the logits."""
-    target = torch.zeros_like(logits)
-    row = pairs.row[:, None].expand_as(pairs.bucket)
-    there = pairs.bucket >= 0
-    target[row[there], pairs.bucket[there]] = 1.0
-    return target
+    there = (pairs.bucket >= 0).to(logits.dtype).reshape(-1)
+    target = torch.zeros_like(logits).reshape(-1)
+    target.scatter_reduce_(0, _find_places(logits, pairs), there, "amax")
+    return target.reshape(logits.shape)
 
 
 def _to_array(tensor: Tensor) -> NDArray[np.float32]:

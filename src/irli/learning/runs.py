@@ -7,8 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import TypedDict
+
+import torch
 
 from irli.base.progress import track
 from irli.base.recipe import Recipe
@@ -115,15 +118,16 @@ def _learn_in_processes(
 ) -> None:
     """Learn the repetitions that the checkpoint does not have, in parallel processes."""
     missing = [group for group in group_repetitions(recipe) if checkpoint.load(group) is None]
-    each = LearnOptions(
-        threads=max(1, options.thread_count // options.workers), device=options.device
-    )
+    threads = max(1, options.thread_count // options.workers)
+    context = get_context("spawn")  # not forked: the threads of torch do not survive a fork
+    devices = context.SimpleQueue()
+    for device in list_devices(options.device, options.workers):
+        devices.put(device)
     with tempfile.TemporaryDirectory() as shared:
         problem.save(Path(shared))
-        # Spawned, not forked: the threads of torch do not survive a fork.
-        with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(options.workers, context, _take_device, (devices,)) as pool:
             jobs = [
-                pool.submit(_learn_saved, shared, recipe, group, checkpoint, each)
+                pool.submit(_learn_saved, shared, recipe, group, checkpoint, threads)
                 for group in missing
             ]
             try:
@@ -134,12 +138,36 @@ def _learn_in_processes(
                 raise
 
 
+def list_devices(device: str, workers: int) -> list[str]:
+    """Return the device of each worker: "cuda" stands for all GPUs of the machine, in turn.
+
+    Examples
+    --------
+    >>> list_devices("cpu", 2)
+    ['cpu', 'cpu']
+    """
+    if device != "cuda":
+        return [device] * workers
+    count = torch.cuda.device_count()
+    return [f"cuda:{worker % count}" for worker in range(workers)]
+
+
+_device = "cpu"  # of this worker process
+
+
+def _take_device(devices: SimpleQueue[str]) -> None:
+    """Take the device of this worker process, when it starts."""
+    global _device
+    _device = devices.get()
+
+
 def _learn_saved(
     folder: StrPath,
     recipe: Recipe,
     numbers: list[int],
     checkpoint: Checkpoint,
-    options: LearnOptions,
+    threads: int,
 ) -> None:
     """Learn one group of a saved problem. Runs in a worker process."""
+    options = LearnOptions(threads=threads, device=_device)
     learn_group(Problem.load(Path(folder)), recipe, numbers, checkpoint, options)

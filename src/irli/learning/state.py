@@ -52,6 +52,7 @@ def unpack_state(learner: Learner, arrays: Arrays) -> int:
     said = _read_json(arrays)
     weights = {name: torch.from_numpy(value) for name, value in _cut(arrays, "network.").items()}
     learner.network.load_state_dict(weights)
+    learner.network.softens = bool(weights["near"] > 0)
     for number, optimizer in enumerate(learner.optimizers):
         state: dict[int, dict[str, torch.Tensor | int]] = {}
         for key, value in _cut(arrays, f"optimizer.{number}.").items():

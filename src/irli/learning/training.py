@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
-from irli.base.types import Arrays
+from irli.base.types import Arrays, Sparse
 from irli.learning.affinity import Affinity, SummedAffinity, choose_probe_cut
 from irli.learning.batches import Batch, Inputs, with_noise
 from irli.learning.initial import limit_load, make_first_partition, make_network
@@ -127,7 +130,7 @@ class Learner:
         self.weights = np.asarray(problem.weights)
         for repetition in earlier if recipe.boost else []:
             self.weights = self.weights * _miss_chances(problem, repetition, recipe)
-        self.wanted_by = problem.wanted_by(self.weights)
+        self.points, self.wanted_by = self._list_scored()
         self.noise = (
             recipe.noise * measure_gaps(problem)
             if recipe.noise
@@ -218,13 +221,19 @@ class Learner:
         step = self.recipe.batch_size * self.network.out.weight.numel()
         with threads_for_step(step):
             losses = [self._step(rows) for rows in self._draw_batches()]
-        return float(np.mean(losses))
+        return float(torch.stack(losses).double().mean())
 
-    def _step(self, rows: NDArray[np.int64]) -> float:
-        """Train the routers on a batch. Return the loss."""
+    def _step(self, rows: NDArray[np.int64]) -> Tensor:
+        """Train the routers on a batch. Return the loss, which stays on the device.
+
+        Nothing but the batch is copied to the device, and nothing is waited for.
+        """
         pairs, queries = self._make_batch(rows)
         queries = with_noise(queries, self.noise[rows]).to(self.device)
-        loss = LOSS[self.recipe.loss](self.network(queries).flatten(0, 1), pairs)
+        mixed = self.recipe.mixed_precision
+        with torch.autocast(self.device.type, torch.bfloat16) if mixed else nullcontext():
+            logits = self.network(queries)
+        loss = LOSS[self.recipe.loss](logits.float().flatten(0, 1), pairs)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -232,7 +241,7 @@ class Learner:
             optimizer.step()
         for schedule in self.schedules:
             schedule.step()
-        return loss.item()
+        return loss.detach()
 
     def _draw_batches(self) -> Iterator[NDArray[np.int64]]:
         """Yield the query rows of each batch of an epoch."""
@@ -304,12 +313,17 @@ class Learner:
             return True
         return self.validation.not_worse(head.log_probabilities, new, head.partition)
 
+    def _list_scored(self) -> tuple[Inputs, Sparse]:
+        """Return the points that the router scores for affinities, and which items want which."""
+        problem, count = self.problem, len(self.problem.items)
+        if self.recipe.affinity == "item":  # queries do not count, however many there are
+            none: Any = sp.csr_array((count, count), dtype=np.float32)
+            return Inputs(problem.items), none
+        return Inputs(*problem.scored_points()), problem.wanted_by(self.weights)
+
     def _score_affinity(self, head: Head) -> Affinity:
         recipe, both = self.recipe, self.problem.items_are_queries
-        points, wanted_by = Inputs(*self.problem.scored_points()), self.wanted_by
-        if recipe.affinity == "item" and both:  # queries do not count, however many there are
-            points, wanted_by = Inputs(self.problem.items), wanted_by[:, : len(self.problem.items)]
-        scored = self.network, head.place, points, wanted_by
+        scored = self.network, head.place, self.points, self.wanted_by
         if recipe.affinity == "sum":
             return SummedAffinity(*scored, recipe.loss, both)
         return Affinity(*scored, recipe, both)

@@ -189,7 +189,7 @@ def count_build_bytes(items: int, dim: int, recipe: Recipe) -> float:
     """
     queries = min(items, recipe.training_points)
     place = int(np.dtype(bucket_dtype(recipe.buckets)).itemsize) + 4  # a bucket and its probability
-    kept = count_kept_buckets(items, recipe.choices) * place
+    kept = count_kept_buckets(items, recipe) * place
     return (
         4 * items * dim
         + 4 * queries * dim
