@@ -36,7 +36,8 @@ from damage import EDITS, FOLDERS, Edit, read
 
 import irli
 from irli import FormatError, InvalidParameter, LabelIndex, VectorIndex
-from irli.base.folder import MANIFEST, _make_npy_header, _seal
+from irli.base.data_files import make_npy_header
+from irli.base.folder import MANIFEST, _seal
 
 PATIENCE = 60.0  # seconds for one case; they take milliseconds
 MEMORY = 8 << 30  # bytes of address space; no folder here needs a hundredth of it
@@ -220,13 +221,13 @@ def forge_array(files: Files, manifest: Any, rng: Rng) -> str:
         return f"{tensor}: {edit}"
     try:
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry.get("shape", ()))
-        head = len(_make_npy_header(dtype, shape))
+        head = len(make_npy_header(dtype, shape))
         array = edit(np.frombuffer(data, dtype, offset=head).reshape(shape).copy())
     except (TypeError, ValueError, OverflowError, IndexError):
         return forge_bytes(files, manifest, rng)
     entry["dtype"], entry["shape"] = array.dtype.str, list(array.shape)
     content = np.ascontiguousarray(array).tobytes()
-    put(files, entry, _make_npy_header(array.dtype, array.shape) + content)
+    put(files, entry, make_npy_header(array.dtype, array.shape) + content)
     return f"{name}: {edit}"
 
 
@@ -239,7 +240,7 @@ def forge_shape(files: Files, manifest: Any, rng: Rng) -> str:
     shape = shape if rng.random() < 0.9 else shape * 40
     entry["shape"] = shape
     entry["dtype"] = str(rng.choice(["<f4", "<i8", "|i1", "<f2", "<u2", "|b1"]))
-    head = _make_npy_header(np.dtype(entry["dtype"]), tuple(shape))
+    head = make_npy_header(np.dtype(entry["dtype"]), tuple(shape))
     old = files.get(str(entry["file"])) or b""
     put(files, entry, head + (b"" if 0 in shape else old[128:]))
     return f"{name}: shape {shape}"

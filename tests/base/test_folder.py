@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from irli.base import data_files
 from irli.base import folder as folder_module
 from irli.base.folder import (
     Folder,
@@ -77,7 +78,7 @@ def same(left: Folder, right: Folder) -> bool:
     )
 
 
-def data_files(path: Path) -> set[str]:
+def list_files(path: Path) -> set[str]:
     return {file.name for file in path.iterdir()} - {"manifest.json", ".irli.lock"}
 
 
@@ -125,7 +126,7 @@ def test_any_memory_order_is_stored_in_c_order(tmp_path: Path) -> None:
 def test_arrays_are_plain_npy_files_and_may_span_many_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_module, "_CHUNK", 100)
+    monkeypatch.setattr(data_files, "_CHUNK", 100)
     write_folder(tmp_path, sample(rows=50))
     file = read_manifest(tmp_path)["files"]["vectors"]["file"]
     np.testing.assert_array_equal(np.load(tmp_path / file), sample(rows=50).arrays["vectors"])
@@ -202,7 +203,7 @@ GOLDEN = """\
 def test_a_new_save_replaces_the_old_one_and_cleans_up(index: Path) -> None:
     write_folder(index, sample(1))
     assert same(read_folder(index), sample(1))
-    assert data_files(index) == {e["file"] for e in read_manifest(index)["files"].values()}
+    assert list_files(index) == {e["file"] for e in read_manifest(index)["files"].values()}
 
 
 def test_unchanged_files_are_not_written_again(index: Path) -> None:
@@ -238,7 +239,7 @@ def test_files_of_others_in_an_index_folder_stay(index: Path) -> None:
     for name in ("notes.txt", "vectors.npy", "manifest.json.bak"):
         (index / name).write_text("mine")
     write_folder(index, sample(1))
-    assert {"notes.txt", "vectors.npy", "manifest.json.bak"} <= data_files(index)
+    assert {"notes.txt", "vectors.npy", "manifest.json.bak"} <= list_files(index)
 
 
 @pytest.mark.parametrize("content", ['{"name": "my web app"}', "no json"])
@@ -460,7 +461,7 @@ def test_a_new_version_shares_the_parts_that_stay(tmp_path: Path) -> None:
         assert not part.exists()
     files = read_manifest(new[2])["files"] | read_manifest(tmp_path)["files"]
     kept = {entry["file"] for entry in files.values()} | {new[2].name}
-    assert data_files(tmp_path) == kept  # those of the other parts were swept
+    assert list_files(tmp_path) == kept  # those of the other parts were swept
 
 
 def read_removed(names: dict[str, Any]) -> str:
@@ -469,10 +470,10 @@ def read_removed(names: dict[str, Any]) -> str:
 
 def test_a_part_that_is_not_published_is_swept(tmp_path: Path) -> None:
     save_parts(tmp_path, [0])
-    before = data_files(tmp_path)
+    before = list_files(tmp_path)
     with changing(tmp_path):
         write_part(tmp_path, sample(1))
-    assert data_files(tmp_path) == before
+    assert list_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("damage", ["remove", "exchange", "edit", "nest"])
@@ -488,9 +489,9 @@ def test_a_part_holds_what_its_name_says(tmp_path: Path, damage: str) -> None:
         one.write_text(json.dumps(folder_module._seal(manifest)))
     with pytest.raises(FormatError, match=rf"damaged: {one.name} (is missing|does not hold)"):
         read_folder(one)
-    names = data_files(tmp_path)
+    names = list_files(tmp_path)
     write_folder(tmp_path, whole([one.name, two.name]))
-    assert names <= data_files(tmp_path)  # what a part that cannot be read needs is kept
+    assert names <= list_files(tmp_path)  # what a part that cannot be read needs is kept
 
 
 def test_parts_are_named_in_the_folder_only(index: Path) -> None:
@@ -598,8 +599,8 @@ def test_what_is_damaged_is_not_tried_for_ever(tmp_path: Path) -> None:
 def count(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
     """Note the calls of a function of the module."""
     calls: list[Any] = []
-    function = getattr(folder_module, name)
-    monkeypatch.setattr(folder_module, name, lambda *a: (calls.append(a), function(*a))[1])
+    function = getattr(data_files, name)
+    monkeypatch.setattr(data_files, name, lambda *a: (calls.append(a), function(*a))[1])
     return calls
 
 
@@ -688,7 +689,7 @@ def test_a_crash_at_any_step_leaves_the_old_index_or_the_new(
         if finished:
             break
         write_folder(tmp_path, sample(0))
-        assert len(data_files(tmp_path)) == 3
+        assert len(list_files(tmp_path)) == 3
     # 2 data files, the folder, the manifest and the folder again; then 2 old files to remove.
     assert outcomes == [0] * 7 + [1] * 4
 
@@ -705,14 +706,14 @@ def test_a_first_save_that_crashed_can_be_repeated(
             read_folder(tmp_path / str(step))
         write_folder(tmp_path / str(step), sample())
         assert same(read_folder(tmp_path / str(step)), sample())
-        assert len(data_files(tmp_path / str(step))) == 3
+        assert len(list_files(tmp_path / str(step))) == 3
 
 
 @pytest.mark.parametrize("failing", ["vectors", "routers", "folder", "manifest"])
 def test_a_full_disk_leaves_the_old_index_and_nothing_else(
     index: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    before = data_files(index)
+    before = list_files(index)
     synced = iter(["vectors", "routers", "folder", "manifest"])
 
     def fsync(_: int) -> None:
@@ -722,7 +723,7 @@ def test_a_full_disk_leaves_the_old_index_and_nothing_else(
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="No space left"):
         write_folder(index, sample(1))
-    assert data_files(index) == before
+    assert list_files(index) == before
     assert same(read_folder(index), sample())
 
 
@@ -770,7 +771,7 @@ def test_saves_at_the_same_time_never_mix(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     assert not failures
-    assert len(data_files(tmp_path)) == 3
+    assert len(list_files(tmp_path)) == 3
 
 
 def test_a_reader_starts_over_when_a_save_comes_between(

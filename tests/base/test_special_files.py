@@ -16,6 +16,7 @@ from damage import FOLDERS, read
 
 import irli
 from irli import FormatError
+from irli.base import data_files
 from irli.base import folder as folder_module
 from irli.base.files import open_regular
 from irli.base.folder import Folder, read_folder, read_manifest, write_folder
@@ -136,13 +137,13 @@ def test_a_file_that_is_cut_while_it_is_read_leaves_no_foreign_memory(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = index / read_manifest(index)["files"]["ids"]["file"]
-    check = folder_module._verify
+    check = data_files._verify
 
     def check_and_cut(*arguments: Any) -> None:
         check(*arguments)
         os.truncate(path, path.stat().st_size - 8)
 
-    monkeypatch.setattr(folder_module, "_verify", check_and_cut)
+    monkeypatch.setattr(data_files, "_verify", check_and_cut)
     with pytest.raises(FormatError, match="was cut while it was read"):
         read_folder(index, mmap=False)
 

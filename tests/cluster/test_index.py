@@ -23,6 +23,7 @@ from planted import clusters
 
 import irli
 from irli import VectorIndex
+from irli.base import data_files
 from irli.base import folder as storage
 from irli.cluster import ShardedIndex
 from irli.cluster.build.vector_job import split_rows
@@ -244,7 +245,7 @@ def test_a_failed_save_leaves_the_old_index(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage, "_write", full)
+    monkeypatch.setattr(data_files, "write_atomically", full)
     with pytest.raises(OSError, match="No space left"):
         two.save(tmp_path / "index")
     with pytest.raises(OSError, match="No space left"):

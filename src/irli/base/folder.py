@@ -20,27 +20,27 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
-import numpy as np
-
-from irli.base.files import (
-    TEMPORARY,
-    lock_file,
-    make_folder,
-    open_regular,
-    sync_directory,
-    write_atomically,
+from irli.base.data_files import (
+    DIGITS,
+    Array,
+    check_size,
+    damage_error,
+    map_npy,
+    read_npy,
+    read_tensors,
+    write_named,
+    write_npy,
+    write_tensors,
 )
-from irli.base.memory import empty_at_line, release_pages
+from irli.base.files import TEMPORARY, lock_file, make_folder, open_regular, sync_directory
 from irli.base.types import StrPath
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
 
@@ -48,7 +48,6 @@ FORMAT = "irli-index"
 VERSION = 1
 VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
 
-Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
@@ -58,8 +57,6 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|safetensors)")
 _PART = re.compile(r"part\.[0-9a-f]{16}\.json")
 _DTYPE = re.compile(r"\|[biu]1|<[iuf][248]")
-_DIGITS = 16  # of a checksum, in the name of a file
-_CHUNK = 16 << 20
 _MOST_MANIFEST = 64 << 20  # bytes; a manifest has some kilobytes
 _MOST_AXES = 8
 _MOST_NUMBERS = 1 << 60  # of an array, where an axis of length 0 counts as 1
@@ -85,17 +82,6 @@ class Folder:
     arrays: dict[str, Array]
     tensors: dict[str, Array]
     parts: Sequence[str] = ()
-
-
-class _Mapped(np.memmap[Any, Any]):
-    """A mapped array that knows its file: the entry of the manifest, and which file it was."""
-
-    entry: dict[str, Any]
-    seen: tuple[int, ...]
-    verified: bool
-
-
-_MAPPED: WeakValueDictionary[tuple[Any, ...], _Mapped] = WeakValueDictionary()
 
 
 def write_folder(path: StrPath, folder: Folder) -> None:
@@ -157,7 +143,7 @@ def _make_manifest(root: Path, folder: Folder) -> dict[str, Any]:
 
 def _write_manifest(root: Path, name: str, manifest: dict[str, Any]) -> None:
     text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-    _write(root, name, [text.encode()])
+    write_named(root, name, [text.encode()])
 
 
 def is_part(path: Path) -> bool:
@@ -166,7 +152,7 @@ def is_part(path: Path) -> bool:
 
 
 def _name_part(manifest: dict[str, Any]) -> str:
-    return f"part.{manifest['checksum'][:_DIGITS]}.json"
+    return f"part.{manifest['checksum'][:DIGITS]}.json"
 
 
 def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Folder:
@@ -195,13 +181,12 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
         manifest, files = _open_files(place, root, stack)
         for name, file in files.items():
             entry = manifest["files"][name]
-            _check_size(root, entry, file)
+            check_size(root, entry, file)
             if name == _ROUTERS:
-                tensors = _read_tensors(root, entry, file, verify)
-            elif mmap:
-                arrays[name] = _map_npy(root, entry, file, verify)
+                tensors = read_tensors(root, entry, file, verify)
             else:
-                arrays[name] = _read_npy(root, entry, file, verify)
+                read = map_npy if mmap else read_npy
+                arrays[name] = read(root, entry, file, verify)
     return Folder(manifest["kind"], manifest["meta"], arrays, tensors, manifest["parts"])
 
 
@@ -256,7 +241,7 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
     root = Path(path)
     part = is_part(root)
     if part and not root.is_file():
-        raise _damage_error(root.parent, f"{root.name} is missing, or is not a regular file")
+        raise damage_error(root.parent, f"{root.name} is missing, or is not a regular file")
     if not root.exists():
         raise FormatError(f"There is no index at {root}: the path does not exist. Check the path.")
     if not part and not root.is_dir():
@@ -270,12 +255,12 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
             f"{root} is not an index folder: it has no {MANIFEST}. Pass the path given to save()."
         ) from None
     if size > _MOST_MANIFEST:
-        raise _damage_error(root, f"{MANIFEST} has more than {_MOST_MANIFEST} bytes")
+        raise damage_error(root, f"{MANIFEST} has more than {_MOST_MANIFEST} bytes")
     try:
         manifest: dict[str, Any] = json.loads(text)
         sealed = _seal(manifest) if isinstance(manifest, dict) else None
     except (ValueError, RecursionError) as error:
-        raise _damage_error(root, f"{MANIFEST} is not valid JSON ({error})") from None
+        raise damage_error(root, f"{MANIFEST} is not valid JSON ({error})") from None
     if sealed is None or manifest.get("format") != FORMAT:
         raise FormatError(
             f"{root} is not an index folder: its {MANIFEST} belongs to something else. "
@@ -288,18 +273,12 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
             f"this irli reads versions up to {VERSION}. Upgrade irli to open it."
         )
     if manifest.get("checksum") != sealed["checksum"]:
-        raise _damage_error(root, f"{MANIFEST} does not match its own checksum: it has been edited")
+        raise damage_error(root, f"{MANIFEST} does not match its own checksum: it has been edited")
     if version != VERSION or not _is_well_formed(manifest):
-        raise _damage_error(root, f"{MANIFEST} does not follow format version {version}")
+        raise damage_error(root, f"{MANIFEST} does not follow format version {version}")
     if part and (root.name != _name_part(manifest) or manifest["parts"]):
-        raise _damage_error(root.parent, f"{root.name} does not hold the part of its name")
+        raise damage_error(root.parent, f"{root.name} does not hold the part of its name")
     return manifest
-
-
-def _damage_error(root: Path, what: str) -> FormatError:
-    return FormatError(
-        f"The index at {root} is damaged: {what}. Restore the folder from a copy or build it again."
-    )
 
 
 def package_version() -> str:
@@ -387,91 +366,10 @@ def claim(root: Path) -> None:
 
 def _write_files(root: Path, folder: Folder) -> dict[str, Any]:
     """Write the data files that are new. Return the entries of all in the manifest."""
-    entries = {name: _write_npy(root, name, array) for name, array in folder.arrays.items()}
+    entries = {name: write_npy(root, name, array) for name, array in folder.arrays.items()}
     if folder.tensors:
-        from safetensors.numpy import save
-
-        # safetensors copies raw memory, which would scramble a transposed or strided array.
-        plain = {
-            name: np.asarray(tensor, dtype=tensor.dtype.newbyteorder("<"), order="C")
-            for name, tensor in folder.tensors.items()
-        }
-        content = save(plain)
-        pattern = _ROUTERS + ".{}.safetensors"
-        entries[_ROUTERS] = _write_new(root, pattern, len(content), lambda: [content])
+        entries[_ROUTERS] = write_tensors(root, _ROUTERS, folder.tensors)
     return entries
-
-
-def _write_npy(root: Path, name: str, array: Array) -> dict[str, Any]:
-    """Write an array unless its file is there. Return its entry in the manifest."""
-    if (entry := _find_mapped(root, name, array)) is not None:
-        return entry
-    dtype = array.dtype.newbyteorder("<")
-    size = len(_make_npy_header(dtype, array.shape)) + array.nbytes
-    written = _write_new(root, name + ".{}.npy", size, partial(_iterate_npy, array, dtype))
-    return written | {"dtype": dtype.str, "shape": list(array.shape)}
-
-
-def _find_mapped(root: Path, name: str, array: Array) -> dict[str, Any] | None:
-    """Return the entry of an array that is a whole file of this folder, as it was mapped."""
-    mapped: Any = array
-    while mapped is not None and not hasattr(mapped, "seen"):
-        mapped = getattr(mapped, "base", None)
-    if mapped is None or not mapped.entry["file"].startswith(f"{name}."):
-        return None
-    same = array.dtype == mapped.dtype and array.shape == mapped.shape
-    if not same or array.ctypes.data != mapped.ctypes.data or not array.flags.c_contiguous:
-        return None
-    with suppress(FileNotFoundError), open_regular(root / mapped.entry["file"]) as file:
-        return dict(mapped.entry) if _look_at(file) == mapped.seen else None
-    return None
-
-
-def _look_at(file: BufferedReader) -> tuple[int, ...]:
-    """Return which file this is, its size and when it was written."""
-    found = os.fstat(file.fileno())
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _iterate_npy(array: Array, dtype: np.dtype[Any]) -> Iterator[Any]:
-    """Yield the bytes of a C-ordered ``.npy`` file. A C-ordered array is not copied."""
-    yield _make_npy_header(dtype, array.shape)
-    rows = np.atleast_1d(array)
-    step = max(1, _CHUNK * len(rows) // max(1, rows.nbytes))
-    for start in range(0, len(rows), step):
-        block = np.ascontiguousarray(rows[start : start + step], dtype=dtype)
-        yield block.reshape(-1).view(np.uint8)
-        release_pages(array)
-
-
-def _write_new(
-    root: Path, pattern: str, size: int, make_chunks: Callable[[], Iterable[Any]]
-) -> dict[str, Any]:
-    """Write a file of `size` bytes unless it is there, intact. Return its entry."""
-    if any(path.stat().st_size == size for path in root.glob(pattern.format("*"))):
-        digest = hashlib.sha256()
-        for chunk in make_chunks():
-            digest.update(chunk)
-        name = pattern.format(digest.hexdigest()[:_DIGITS])
-        with suppress(FileNotFoundError), open_regular(root / name) as file:
-            if hashlib.file_digest(file, "sha256").digest() == digest.digest():
-                return {"file": name, "bytes": size, "sha256": digest.hexdigest()}
-    return _write(root, pattern, make_chunks())
-
-
-def _write(root: Path, pattern: str, chunks: Iterable[Any]) -> dict[str, Any]:
-    """Write a file. The pattern of its name is filled in with a part of the checksum."""
-    digest, size = hashlib.sha256(), 0
-
-    def format_name() -> str:
-        return pattern.format(digest.hexdigest()[:_DIGITS])
-
-    with write_atomically(root, format_name) as file:
-        for chunk in chunks:
-            file.write(chunk)
-            digest.update(chunk)
-        size = file.tell()
-    return {"file": format_name(), "bytes": size, "sha256": digest.hexdigest()}
 
 
 def _sweep(root: Path) -> None:
@@ -506,77 +404,4 @@ def _open_files(
             }
         except FileNotFoundError as error:
             missing = Path(error.filename).name
-    raise _damage_error(root, f"{missing} is missing, or is not a regular file")
-
-
-def _check_size(root: Path, entry: dict[str, Any], file: BufferedReader) -> None:
-    size = os.fstat(file.fileno()).st_size
-    if size != entry["bytes"]:
-        raise _damage_error(root, f"{entry['file']} has {size} bytes instead of {entry['bytes']}")
-
-
-def _verify(root: Path, entry: dict[str, Any], file: BufferedReader) -> None:
-    """Compare the checksum of a file, and go back to its start."""
-    if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-        raise _damage_error(root, f"the content of {entry['file']} does not match its checksum")
-    file.seek(0)
-
-
-def _read_tensors(
-    root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool
-) -> dict[str, Array]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    if verify:
-        _verify(root, entry, file)
-    try:
-        return load(file.read())
-    except SafetensorError as error:
-        raise _damage_error(root, f"{entry['file']} is not a safetensors file ({error})") from None
-
-
-def _map_npy(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> Array:
-    """Map a file, unless it is mapped, and verify it, unless it was."""
-    seen = _look_at(file)
-    key = *seen, entry["sha256"], entry["dtype"], *entry["shape"]
-    mapped = _MAPPED.get(key)
-    if verify and not (mapped is not None and mapped.verified):
-        _verify(root, entry, file)
-    if mapped is None:
-        dtype, shape, start = _read_npy_header(root, entry, file)
-        mapped = _Mapped(file, dtype=dtype, mode="r", offset=start, shape=shape)
-        mapped.entry, mapped.seen, mapped.verified = entry, seen, False
-        _MAPPED[key] = mapped
-    mapped.verified |= verify
-    return mapped
-
-
-def _read_npy(root: Path, entry: dict[str, Any], file: BufferedReader, verify: bool) -> Array:
-    if verify:
-        _verify(root, entry, file)
-    dtype, shape, _ = _read_npy_header(root, entry, file)
-    array = empty_at_line(shape, dtype)
-    # A file that was cut since its size was compared would leave memory that is not its own.
-    if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
-        raise _damage_error(root, f"{entry['file']} was cut while it was read")
-    return array
-
-
-def _read_npy_header(
-    root: Path, entry: dict[str, Any], file: BufferedReader
-) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Return dtype, shape and where the numbers start."""
-    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-    header, count = _make_npy_header(dtype, shape), math.prod(shape)
-    # The header is compared, not parsed: no header can demand pickle or unexpected memory.
-    if file.read(len(header)) != header or len(header) + count * dtype.itemsize != entry["bytes"]:
-        raise _damage_error(root, f"{entry['file']} is not a .npy file of {dtype} {list(shape)}")
-    return dtype, shape, len(header)
-
-
-def _make_npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return a ``.npy`` header of version 1.0. Written here so that its bytes never change."""
-    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape}).encode()
-    text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    raise damage_error(root, f"{missing} is missing, or is not a regular file")
