@@ -42,8 +42,8 @@ def kmeans(
         chosen = torch.randperm(len(rows), generator=generator)[:limit].numpy()
     vectors = torch.from_numpy(np.asarray(rows[chosen]))
     run = _run_lloyd if count <= _ONE_LEVEL else _run_two_levels
-    centroids = run(vectors, count, generator)
-    return _even_out(vectors, centroids, generator) if even else centroids
+    centroids, owner = run(vectors, count, generator)
+    return _even_out(vectors, centroids, owner, generator) if even else centroids
 
 
 def nearest_centroids(vectors: Tensor, centroids: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -53,14 +53,15 @@ def nearest_centroids(vectors: Tensor, centroids: Tensor, count: int) -> tuple[T
     return places, values
 
 
-def _run_lloyd(vectors: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _run_lloyd(vectors: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     first = vectors[torch.randperm(len(vectors), generator=generator)[:count]]
     return _improve(vectors, first.clone(), KMEANS_ITERATIONS, generator)
 
 
 def _improve(
     vectors: Tensor, centroids: Tensor, iterations: int, generator: torch.Generator
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Return the means of the clusters, and in which cluster each vector (n,) is."""
     count = len(centroids)
     for _ in range(iterations):
         owner = _find_owners(vectors, centroids)
@@ -72,28 +73,31 @@ def _improve(
         if empty:  # a centroid without points restarts at a random point
             fresh = torch.randint(len(vectors), (empty,), generator=generator)
             centroids[~filled] = vectors[fresh]
-    return centroids
+    return centroids, owner
 
 
-def _run_two_levels(vectors: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _run_two_levels(
+    vectors: Tensor, count: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Split into about sqrt(count) groups, then split each group by its share of the points."""
     groups = math.isqrt(count)
-    owner = _find_owners(vectors, _run_lloyd(vectors, groups, generator))
+    _, owner = _run_lloyd(vectors, groups, generator)
     size = torch.bincount(owner, minlength=groups)
     shares = _divide_in_proportion(size, count)
     parts = [
-        _run_lloyd(vectors[owner == g], int(shares[g]), generator)
+        _run_lloyd(vectors[owner == g], int(shares[g]), generator)[0]
         for g in range(groups)
         if shares[g] > 0
     ]
     return _improve(vectors, torch.cat(parts), _POLISH, generator)
 
 
-def _even_out(vectors: Tensor, centroids: Tensor, generator: torch.Generator) -> Tensor:
+def _even_out(
+    vectors: Tensor, centroids: Tensor, owner: Tensor, generator: torch.Generator
+) -> Tensor:
     """Split the largest clusters. The centroids for that are those of the smallest ones."""
     mean = len(vectors) / len(centroids)
     for _ in range(KMEANS_ROUNDS):
-        owner = _find_owners(vectors, centroids)
         size = torch.bincount(owner, minlength=len(centroids))
         order = torch.argsort(size, stable=True)
         spare = order[size[order] < _FEW * mean].tolist()
@@ -105,8 +109,8 @@ def _even_out(vectors: Tensor, centroids: Tensor, generator: torch.Generator) ->
             more = math.ceil(len(points[cluster]) / (_MANY * mean)) - 1
             places = [cluster, *spare[:more]]
             spare = spare[more:]
-            centroids[places] = _run_lloyd(vectors[points[cluster]], len(places), generator)
-        centroids = _improve(vectors, centroids, 1, generator)
+            centroids[places], _ = _run_lloyd(vectors[points[cluster]], len(places), generator)
+        centroids, owner = _improve(vectors, centroids, 1, generator)
     return centroids
 
 

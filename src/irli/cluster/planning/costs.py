@@ -156,7 +156,7 @@ def count_learn_work(items: int, recipe: Recipe) -> list[float]:
     rounds = recipe.buckets_per_item - 1 + count_repartitions(recipe)
     start = 0
     if recipe.start == "kmeans":
-        passes = KMEANS_ITERATIONS + (2 * KMEANS_ROUNDS if recipe.router == "warm" else 0)
+        passes = KMEANS_ITERATIONS + (KMEANS_ROUNDS if recipe.router == "warm" else 0)
         start = min(items, KMEANS_SAMPLE * recipe.buckets) * passes
     return [
         recipe.epochs * drawn,
