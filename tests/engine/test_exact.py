@@ -203,3 +203,22 @@ def test_wrong_arrays_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="must have"):
             _native.merge_best(*wrong)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("count", [1, 5, 70, 96, 101])
+def test_most_items_are_searched_in_pairs(
+    count: int, threads: int, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same neighbours as for each of them alone, and the smaller row of equal ones."""
+    base = np.random.default_rng(count).integers(-3, 4, size=(count, 5)).astype(np.float32)
+    rows = np.arange(count)[:: 4 if count == 70 else 1]
+    rows = np.delete(np.arange(count), rows[1:2])
+    plain = exact_neighbors(base[rows], base, 7, metric, rows=rows)
+    for name, value in {"_LONG": 1, "_QUERIES": 8, "_ITEMS": 24}.items():
+        monkeypatch.setattr(neighbors, name, value)
+    monkeypatch.setattr(neighbors._Tiles, "search", None)  # not used
+    monkeypatch.setattr(neighbors, "_is_precise", lambda *_: True)
+    paired = exact_neighbors(base[rows], base, 7, metric, rows=rows, threads=threads)
+    np.testing.assert_array_equal(paired, plain)

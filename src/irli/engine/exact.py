@@ -18,6 +18,8 @@ from irli.base.threads import run_all, thread_count
 _QUERIES, _ITEMS = 512, 2048
 _SAMPLE, _NEAREST = 256, 10  # queries and their neighbours that tell whether float32 will do
 _ERROR = 0.01  # of a squared distance; larger errors would mix up neighbours
+# Dimensions and share of the items from which on it pays to search all items, each pair once.
+_LONG, _MOST = 256, 0.6
 
 
 def exact_neighbors(
@@ -60,12 +62,14 @@ def exact_neighbors(
     if rows is None:
         rows = np.full(len(queries), -1, dtype=np.int64)
     rows = np.ascontiguousarray(rows, dtype=np.int64)
-    parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
     threads = thread_count(threads)
     with threadpool_limits(1, user_api="blas"):  # each thread has its own block
         tiles = _Tiles(base, metric == "l2", np.float32)
         if metric == "l2" and not _is_precise(queries[:_SAMPLE], base, rows[:_SAMPLE], tiles):
             tiles = _Tiles(base, True, np.float64)
+        elif base.shape[1] >= _LONG and len(rows) > _MOST * len(base) and (rows >= 0).all():
+            return _search_pairs(tiles, k, threads, progress)[rows]
+        parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
         for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
             jobs = [
                 partial(tiles.search, queries[part], rows[part], found[part])
@@ -83,15 +87,16 @@ class _Tiles:
     """
 
     def __init__(self, base: NDArray[np.float32], l2: bool, dtype: type) -> None:
-        self.base, self.dtype = base, dtype
-        self.centre: Any = 0.0
+        self.base, self.dtype, self.l2 = base, dtype, l2 and len(base) > 0
+        self.centre = _find_centre(base) if self.l2 else np.zeros(1)
         self.offset: NDArray[Any] = np.zeros(len(base), dtype=dtype)
-        if not l2 or len(base) == 0:
-            return
-        self.centre = _find_centre(base)
-        for low in range(0, len(base), _ITEMS):
-            part = (base[low : low + _ITEMS] - self.centre).astype(dtype)
+        for low in range(0, len(base) if self.l2 else 0, _ITEMS):
+            part = self.move(base[low : low + _ITEMS])
             self.offset[low : low + _ITEMS] = np.einsum("ij,ij->i", part, part) / -2
+
+    def move(self, vectors: NDArray[np.float32]) -> NDArray[Any]:
+        """Return the vectors as they are multiplied: around the mean for l2."""
+        return (vectors - self.centre).astype(self.dtype, copy=False) if self.l2 else vectors
 
     def search(
         self,
@@ -100,26 +105,68 @@ class _Tiles:
         found: NDArray[np.int64],
     ) -> None:
         """Fill `found` with the nearest rows for a block of queries."""
-        count, dim = queries.shape
-        width = min(_ITEMS, len(self.base))
-        block = np.ones((count, dim + 1), dtype=self.dtype)  # the last column adds the offset
-        block[:, :dim] = queries - self.centre
-        tile = np.zeros((width, dim + 1), dtype=self.dtype)
-        scores: NDArray[Any] = np.empty((count, width), dtype=self.dtype)
-        value = np.full(found.shape, -np.inf, dtype=np.float32)
+        block, value = self.move(queries), np.full(found.shape, -np.inf, dtype=np.float32)
         # In float64, |q|^2 / 2 is added. So the scores of near items are small numbers, which
         # float32 can tell apart.
         half: Any = 0.0
         if self.dtype is np.float64:
-            half = np.einsum("ij,ij->i", block[:, :dim], block[:, :dim])[:, None] / 2
+            half = np.einsum("ij,ij->i", block, block)[:, None] / 2
+        buffer: NDArray[Any] = np.empty(len(block) * min(_ITEMS, len(self.base)), dtype=self.dtype)
         for low in range(0, len(self.base), _ITEMS):
-            part = self.base[low : low + width]
-            np.subtract(part, self.centre, out=tile[: len(part), :dim])
-            tile[: len(part), dim] = self.offset[low : low + width]
-            tile[len(part) :, dim] = -np.inf
+            tile = self.move(self.base[low : low + _ITEMS])
+            scores = buffer[: len(block) * len(tile)].reshape(len(block), len(tile))
             np.matmul(block, tile.T, out=scores)
-            scores -= half
+            if self.l2:
+                scores += self.offset[low : low + _ITEMS]
+                scores -= half
             _native.merge_best(scores.astype(np.float32, copy=False), low, skip, value, found)
+
+    def search_pair(
+        self, one: int, other: int, value: NDArray[np.float32], found: NDArray[np.int64]
+    ) -> None:
+        """Look for the nearest rows of all items (N, k) in two tiles, each in the other."""
+        rows = np.arange(len(self.base))
+        columns = slice(other, other + _ITEMS)
+        tile = self.move(self.base[columns])
+        for low in range(one, min(one + _ITEMS, len(rows)), _QUERIES):
+            part = slice(low, min(low + _QUERIES, one + _ITEMS))
+            scores = self.move(self.base[part]) @ tile.T
+            turned = np.ascontiguousarray(scores.T) if other != one else None
+            if self.l2:
+                scores += self.offset[columns]
+            _native.merge_best(scores, other, rows[part], value[part], found[part])
+            if turned is not None:
+                if self.l2:
+                    turned += self.offset[part]
+                _native.merge_best(turned, low, rows[columns], value[columns], found[columns])
+
+
+def _search_pairs(tiles: _Tiles, k: int, threads: int, progress: Progress) -> NDArray[np.int64]:
+    """Return the k nearest other rows of all items. Each product of two items is computed once."""
+    found = np.full((len(tiles.base), k), -1, dtype=np.int64)
+    value = np.full(found.shape, -np.inf, dtype=np.float32)
+    starts = range(0, len(found), _ITEMS)
+    for pairs in track(_list_rounds(len(starts)), progress, "exact neighbours"):
+        jobs = [
+            partial(tiles.search_pair, starts[one], starts[other], value, found)
+            for one, other in pairs
+        ]
+        run_all(jobs, threads)
+    return found
+
+
+def _list_rounds(count: int) -> list[list[tuple[int, int]]]:
+    """Return all pairs of tiles, and each with itself, in rounds. No two of a round share a tile.
+
+    Examples
+    --------
+    >>> _list_rounds(3)
+    [[(0, 0), (1, 2)], [(0, 1), (2, 2)], [(0, 2), (1, 1)]]
+    """
+    odd = count | 1  # then i + j = r modulo it pairs each i with one j
+    return [
+        [(i, (r - i) % odd) for i in range(count) if i <= (r - i) % odd < count] for r in range(odd)
+    ]
 
 
 def _find_centre(base: NDArray[np.float32]) -> NDArray[np.float32]:
