@@ -58,7 +58,7 @@ def test_answers_are_the_labels(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_saving_it_writes_the_same(name: str, tmp_path: Path) -> None:
-    """The bytes of a version stay as they are: a change needs a new version."""
+    """The bytes of a released version stay. Before a release, run tests/make_folders.py."""
     irli.load(FOLDERS / name).save(tmp_path)
     assert list_manifests(tmp_path) == list_manifests(FOLDERS / name)
     assert {read_manifest(FOLDERS / name)["version"]} == {VERSION} == {1}
