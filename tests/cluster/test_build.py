@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import tracemalloc
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,21 @@ from planted import clusters
 import irli
 from irli import VectorIndex
 from irli.base.folder import write_folder
+from irli.base.vector_files import write_vectors
 from irli.cluster import ShardedIndex
 from irli.cluster.build import build as building
+from irli.cluster.build.job import STEP_BASE
+from irli.cluster.build.memory import (
+    count_build_bytes,
+    count_mapped_bytes,
+    count_private_bytes,
+)
 from irli.cluster.build.vector_job import VectorJob, make_vector_job, split_rows
 from irli.cluster.build.workdir import clear, is_complete, mark_complete, store, store_sparse
-from irli.errors import FormatError, InvalidParameter
+from irli.errors import DimensionMismatch, FormatError, InvalidParameter
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
-from irli.vectors.build.problem import _QUERY_WEIGHT
+from irli.vectors.build.problem import _QUERY_WEIGHT, VectorProblem
 
 X = clusters(n_per=12, centres=10, dim=6, spread=0.5, seed=1).points
 
@@ -119,15 +128,90 @@ def test_a_shard_that_no_query_wants_learns_from_its_items(tmp_path: Path) -> No
 
 def test_no_shard_learns_from_queries_that_tune(tmp_path: Path) -> None:
     queries = np.random.default_rng(2).normal(size=(100, 6)).astype(np.float32)
-    index = ShardedIndex(recipe=quick(), shards=2).fit(
-        X, queries=queries, threads=1, checkpoint=tmp_path
-    )
-    (learned,) = tmp_path.glob("queries.*.npy")
-    rest = {row.tobytes() for row in np.load(learned)}
-    held = {row.tobytes() for row in index._fitted().held}
-    assert len(held) == 5
-    assert len(rest) == 95
-    assert rest | held == {row.tobytes() for row in queries}
+    job, held = make_job(tmp_path, queries=queries, recipe=quick(mixed_queries=0))
+    left_out = {row.tobytes() for row in held}
+    assert len(left_out) == 5
+    for shard in range(2):
+        problem, own, _ = job.make_problem(shard)
+        used = np.concatenate([problem.queries, own.queries])
+        rest = {row.tobytes() for row in used} & {row.tobytes() for row in queries}
+        assert len(rest) == 95
+        assert not rest & left_out
+
+
+def test_queries_in_a_file_are_read_by_the_steps(tmp_path: Path) -> None:
+    """The job says where they are, and both ways learn the same."""
+    queries = np.random.default_rng(2).normal(size=(60, 6)).astype(np.float32)
+    write_vectors(tmp_path / "learn.fbin", queries)
+    recipe = quick(query_share=1.0, mixed_queries=0)
+    made = []
+    for name, given in (("a", queries), ("b", str(tmp_path / "learn.fbin"))):
+        (tmp_path / name).mkdir()
+        job, _ = make_job(tmp_path / name, queries=given, recipe=recipe, metric="cosine")
+        (tmp_path / name / "problem").mkdir()
+        problem, *_ = job.make_problem(1, tmp_path / name / "problem")
+        made.append(problem)
+    assert not list((tmp_path / "b").glob("queries*"))
+    for array in ("queries", "indices", "weights"):
+        np.testing.assert_array_equal(getattr(made[0], array), getattr(made[1], array))
+    np.save(tmp_path / "wide.npy", np.zeros((5, 7), np.float32))
+    with pytest.raises(DimensionMismatch, match="'queries'"):
+        make_job(tmp_path / "a", queries=str(tmp_path / "wide.npy"))
+
+
+def test_what_is_large_is_filled_in_files(tmp_path: Path) -> None:
+    """The memory of `prepare` does not hold the pairs of queries and their neighbours."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "items.npy", rng.normal(size=(500, 6)).astype(np.float32))
+    np.save(tmp_path / "learn.npy", rng.normal(size=(60_000, 6)).astype(np.float32))
+    (tmp_path / "problem").mkdir()
+    paths = str(tmp_path / "items.npy"), None, str(tmp_path / "learn.npy"), None
+    recipe = small_paper(buckets=8, neighbors=100, query_share=1.0)
+    settings: dict[str, Any] = {"metric": "l2", "shards": 1, "threads": 1, "device": "cpu"}
+    job, _ = make_vector_job(tmp_path, *paths, recipe=recipe, **settings)
+    tracemalloc.start()
+    made = job.make_problem(0, tmp_path / "problem")
+    made.save(tmp_path / "problem")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    sizes = 500, 6, job.recipe, 60_000
+    assert len(made.problem.indices) == 59_500 * 100
+    assert peak < count_private_bytes(*sizes) + (16 << 20)  # the tiles of a search
+    assert peak < 0.6 * count_mapped_bytes(*sizes)
+    again = VectorProblem.load(tmp_path / "problem").problem
+    np.testing.assert_array_equal(again.indices, made.problem.indices)
+    assert not (tmp_path / "problem" / "given.npy").exists()
+
+
+def test_a_step_asks_for_what_is_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And neighbours, which take the longest, get all cores of a machine, and its GPU."""
+    job, _ = make_job(tmp_path, shards=2, device="cuda")
+    asked: dict[str, Any] = {}
+
+    class Ray:
+        def nodes(self) -> list[Any]:
+            cpus = [
+                {"Alive": True, "Resources": {"CPU": count, "memory": 1e12}} for count in (8, 4)
+            ]
+            return [*cpus, {"Alive": False, "Resources": {"CPU": 1}}]
+
+        def put(self, value: Any) -> Any:
+            return value
+
+        def remote(self, step: Any) -> Ray:
+            return self
+
+        def options(self, *, name: str, **needed: Any) -> Any:
+            asked[name] = needed
+            return Namespace(remote=lambda step, job, *_: asked[name].update(threads=job.threads))
+
+    building._submit(job, [[[0]], [[0]]], Ray())
+    sizes = 60, 6, job.recipe
+    assert asked["learn"]["memory"] == STEP_BASE + int(count_build_bytes(*sizes))
+    assert (asked["prepare"]["num_cpus"], asked["prepare"]["threads"]) == (4, 4)
+    assert (asked["learn"]["num_cpus"], asked["learn"]["threads"]) == (1, 1)
+    assert asked["prepare"]["num_gpus"] == asked["learn"]["num_gpus"] == 1
+    assert "num_gpus" not in asked["finish"]
 
 
 # --- the working folder --------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import irli
 from irli.cluster.build.build import build
+from irli.cluster.build.memory import count_build_bytes
 from irli.cluster.build.vector_job import make_vector_job
 from irli.cluster.planning import costs as plancosts
 from irli.cluster.planning.costs import (
     Costs,
     _fit_costs,
-    count_build_bytes,
     count_finish_work,
     count_learn_work,
     count_prepare_work,
@@ -187,9 +187,8 @@ def test_the_memory_of_a_build_follows_what_learning_keeps() -> None:
     kept = sizes.count_kept_buckets(400_000, recipe)
     twice = dataclasses.replace(recipe, buckets=1 << 17)
     wider = count_build_bytes(400_000, 96, twice) - count_build_bytes(400_000, 96, recipe)
-    weights = (
-        16 * (twice.buckets - recipe.buckets) * (sizes.count_linear(96, recipe) + recipe.hidden)
-    )
+    features = sizes.count_linear(96, recipe) + recipe.hidden
+    weights = (16 * features + 24 * recipe.batch_size) * (twice.buckets - recipe.buckets)
     assert place == 6
     assert wider == weights + 2 * 400_000 * kept  # numbers of buckets of 4 bytes, not of 2
 

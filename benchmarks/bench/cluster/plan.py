@@ -104,13 +104,13 @@ def _measure(recipe: irli.Recipe, planned: ClusterPlan) -> dict[str, float]:
 
 
 def print_build(items: str, folder: str, shards: str, settings: str) -> None:
-    """Build shards in this process; print the seconds and the most private memory."""
+    """Build shards in this process; print the seconds and the most memory."""
     peak = 0
 
     def watch() -> None:
         nonlocal peak
         while True:
-            peak = max(peak, psutil.Process().memory_full_info().uss)
+            peak = max(peak, psutil.Process().memory_info().rss)
             time.sleep(0.5)
 
     job, _ = make_vector_job(

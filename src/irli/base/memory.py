@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,22 @@ def empty_at_line(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     start = -buffer.ctypes.data % LINE
     array: NDArray[Any] = buffer[start : start + size].view(kind).reshape(shape)
     return array
+
+
+def make_array(folder: Path | None, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an array to fill: in memory, or in a new file of a folder, which takes no memory.
+
+    The system writes the file out while it is filled.
+
+    Examples
+    --------
+    >>> make_array(None, "queries", (2, 3), np.float32).shape
+    (2, 3)
+    """
+    if folder is None or 0 in shape:  # nothing cannot be mapped
+        return np.empty(shape, dtype)
+    made: NDArray[Any] = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
+    return made
 
 
 def align(array: NDArray[Any], *, copy: bool = False) -> NDArray[Any]:

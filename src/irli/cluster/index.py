@@ -105,8 +105,8 @@ class ShardedIndex(VectorFront[VectorParts]):
             .npy and .*bin files may also be in an object store ("s3://..."). An array is written to
             a file first, in `checkpoint` or in the temporary folder.
         ids, queries, relevance
-            As for `VectorIndex.fit`. For each shard, the neighbours of a query are among its own
-            items.
+            As for `VectorIndex.fit`. `queries` may also be files, which each step reads by itself.
+            For each shard, the neighbours of a query are among its own items.
         **options
             See `LearnOptions`, with these differences. `progress` is one bar over the steps of all
             shards. `threads` is per step; on Ray the default is 1, and a step reserves that many

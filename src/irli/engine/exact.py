@@ -29,9 +29,10 @@ def exact_neighbors(
     metric: str = "l2",
     *,
     rows: NDArray[np.int64] | None = None,
+    out: NDArray[Any] | None = None,
     threads: int | None = None,
     progress: Progress = False,
-) -> NDArray[np.int64]:
+) -> NDArray[Any]:
     """Return the k nearest rows of `base` for each query, nearest first.
 
     Parameters
@@ -42,12 +43,14 @@ def exact_neighbors(
         For "cosine", both queries and base must be normalized.
     rows : int64 array of shape (n,), optional
         The row of `base` that is the query itself, or -1. It is left out.
+    out : int array of shape (n, k), optional
+        Where to write the result, such as a mapped file.
     threads : int, optional
         How many blocks of queries run at the same time.
 
     Returns
     -------
-    int64 array of shape (n, k)
+    int64 array of shape (n, k), or `out`
         Rows of `base`, padded with -1 if there are fewer than k.
 
     Examples
@@ -58,7 +61,8 @@ def exact_neighbors(
            [0],
            [1]])
     """
-    found = np.full((len(queries), check_int("k", k, at_least=1)), -1, dtype=np.int64)
+    shape = len(queries), check_int("k", k, at_least=1)
+    found = np.empty(shape, dtype=np.int64) if out is None else out
     if rows is None:
         rows = np.full(len(queries), -1, dtype=np.int64)
     rows = np.ascontiguousarray(rows, dtype=np.int64)
@@ -72,11 +76,23 @@ def exact_neighbors(
         parts = [slice(start, start + _QUERIES) for start in range(0, len(queries), _QUERIES)]
         for first in track(range(0, len(parts), threads), progress, "exact neighbours"):
             jobs = [
-                partial(tiles.search, queries[part], rows[part], found[part])
+                partial(_fill, tiles, queries[part], rows[part], found[part])
                 for part in parts[first : first + threads]
             ]
             run_all(jobs, threads)
     return found
+
+
+def _fill(
+    tiles: _Tiles,
+    queries: NDArray[np.float32],
+    skip: NDArray[np.int64],
+    found: NDArray[Any],
+) -> None:
+    """Write the nearest rows for a block of queries."""
+    near = np.full(found.shape, -1, dtype=np.int64)
+    tiles.search(queries, skip, near)
+    found[:] = near
 
 
 class _Tiles:

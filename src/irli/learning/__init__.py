@@ -35,6 +35,13 @@ def learn(
     return learned
 
 
+def load_neighbors() -> Any:
+    """Import what finds exact neighbours by torch."""
+    from irli.learning.neighbors import torch_neighbors
+
+    return torch_neighbors
+
+
 def load_runs(device: str = "cpu") -> Any:
     """Import `irli.learning.runs`. Raise if torch is not installed or cannot use `device`."""
     let_threads_sleep()

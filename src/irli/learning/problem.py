@@ -52,7 +52,7 @@ class Problem:
     held_queries: Rows
     held_truth: NDArray[np.int64]
     indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
+    indices: NDArray[np.int32] | NDArray[np.int64]
     weights: NDArray[np.float32]
 
     @property
@@ -86,7 +86,10 @@ class Problem:
     def save(self, folder: Path) -> None:
         """Write the arrays to files that other processes can map."""
         for name, value in self._collect_arrays().items():
-            np.save(folder / f"{name}.npy", value)
+            path = folder / f"{name}.npy"
+            file = getattr(value, "filename", None)
+            if file is None or not path.exists() or not path.samefile(file):
+                np.save(path, value)
         (folder / "metric").write_text(self.metric)
 
     @classmethod
@@ -125,5 +128,5 @@ class Problem:
                 arrays |= {f"{name}_{part}": getattr(value, part) for part in _CSR}
                 arrays[f"{name}_shape"] = np.array(value.shape)
             else:
-                arrays[name] = np.asarray(value)
+                arrays[name] = np.asanyarray(value)  # a mapped file stays one
         return arrays

@@ -129,6 +129,7 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
 
         from irli.learning import learn, load_runs
         from irli.vectors.build.problem import make_problem
+        from irli.vectors.finders import choose_finder
         from irli.vectors.tuning.tune import KS
 
         load_runs(run.device)  # fails early if torch or the device is missing
@@ -140,6 +141,7 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
             relevance=wanted,
             neighbors=near,
             k=max(KS),
+            find_neighbors=choose_finder(recipe, run.device),
             threads=run.thread_count,
             progress=run.progress,
         )

@@ -9,6 +9,7 @@ a new driver resumes where the last one stopped.
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,7 +32,6 @@ from irli.learning.repetition import group_repetitions
 
 log = get_logger(__name__)
 
-_BASE = 500 << 20  # bytes of a worker without its data: torch, compiled kernels, batches
 _RETRIES = 5  # of a step whose worker or machine is lost
 
 
@@ -93,7 +93,7 @@ def prepare(job: Job, shard: int) -> None:
     if not damaged or is_complete(folder, job.key(shard)):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    job.make_problem(shard).save(folder)
+    job.make_problem(shard, folder).save(folder)
     mark_complete(folder, job.key(shard))
 
 
@@ -184,20 +184,23 @@ def _submit(job: Job, groups: list[list[list[int]]], ray: Any) -> _Tasks:
     """Submit all steps at once. Each waits for the steps that it depends on."""
     needed: dict[str, Any] = {
         "num_cpus": job.threads,
-        "memory": 2 * job.slice_bytes + _BASE,
+        "memory": job.step_bytes,
         "max_retries": _RETRIES,
         "scheduling_strategy": "SPREAD",
     }
     _warn_if_impossible(ray, needed)
     on_gpu = needed | ({"num_gpus": 1} if job.device.startswith("cuda") else {})
-    reference = ray.put(job)
+    # Neighbours take the longest, and there is nothing else to do yet: they get all cores.
+    cores = max(job.threads, _count_least_cores(ray))
+    reference, preparing = ray.put(job), ray.put(dataclasses.replace(job, threads=cores))
+    prepared = on_gpu | {"num_cpus": cores}
     run = ray.remote(_run_after)
     references = []
     learned: dict[int, list[Any]] = {}
     for shard in range(job.shards):
         if not groups[shard]:
             continue
-        before = run.options(name="prepare", **needed).remote(prepare, reference, (shard,))
+        before = run.options(name="prepare", **prepared).remote(prepare, preparing, (shard,))
         references.append(before)
         learned[shard] = []
         for numbers in groups[shard]:
@@ -215,6 +218,12 @@ def _submit(job: Job, groups: list[list[list[int]]], ray: Any) -> _Tasks:
 def _run_after(step: Any, job: Any, arguments: tuple[Any, ...], *before: None) -> None:
     """Run a step. Ray starts it when the results in `before` exist."""
     step(job, *arguments)
+
+
+def _count_least_cores(ray: Any) -> int:
+    """Return the cores of the machine of the cluster that has the fewest, of those with any."""
+    cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    return int(min((count for count in cores if count), default=1))
 
 
 def _warn_if_impossible(ray: Any, needed: dict[str, Any]) -> None:

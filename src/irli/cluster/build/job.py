@@ -16,6 +16,8 @@ from irli.base.folder import Folder
 from irli.base.recipe import Recipe
 from irli.learning.repetition import Repetition
 
+STEP_BASE = 500 << 20  # bytes of a worker without its data: torch, compiled kernels, batches
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
@@ -29,8 +31,8 @@ class Job(ABC):
         The number of shards (P).
     recipe : Recipe
         Of all shards. `recipe_of` returns it resolved for a single shard.
-    slice_bytes : int
-        Size of the largest shard's data.
+    step_bytes : int
+        The memory that the largest step of a shard needs.
     threads : int
         Threads of each step.
     device : str
@@ -40,7 +42,7 @@ class Job(ABC):
     folder: str
     shards: int
     recipe: Recipe
-    slice_bytes: int
+    step_bytes: int
     threads: int
     device: str = "cpu"
 
@@ -49,8 +51,11 @@ class Job(ABC):
         """Return all inputs that decide what a shard learns, as plain JSON values."""
 
     @abstractmethod
-    def make_problem(self, shard: int) -> Any:
-        """Run the first phase: return a `VectorProblem` or a `LabelProblem`."""
+    def make_problem(self, shard: int, folder: Path | None = None) -> Any:
+        """Run the first phase: return a `VectorProblem` or a `LabelProblem`.
+
+        What is large may be filled in files of the `folder` that it is saved to.
+        """
 
     @abstractmethod
     def assemble(self, shard: int, saved: Path, repetitions: list[Repetition]) -> Folder:

@@ -20,7 +20,7 @@ from irli.base.folder import VERSION, Folder
 from irli.base.recipe import Recipe
 from irli.base.sparse import as_labels, as_rows, count_labels
 from irli.base.types import Rows, Sparse
-from irli.cluster.build.job import Job
+from irli.cluster.build.job import STEP_BASE, Job
 from irli.cluster.build.label_blend import write_held
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.label_layout import LabelLayout
@@ -80,7 +80,7 @@ class LabelJob(Job):
         """Return the recipe with the width that was chosen for the problem."""
         return dataclasses.replace(self.recipe_of(0), hidden=made.hidden)
 
-    def make_problem(self, shard: int) -> LabelProblem:
+    def make_problem(self, shard: int, folder: Path | None = None) -> LabelProblem:
         rows, labels = self._read()
         run = LearnOptions(threads=self.threads, device=self.device)
         given = rows.shape[0] - self.titles
@@ -162,7 +162,7 @@ def make_label_job(
         folder=str(folder),
         shards=shards,
         recipe=recipe,
-        slice_bytes=8 * int(size) + 8 * int(labels.nnz),
+        step_bytes=STEP_BASE + 2 * (8 * int(size) + 8 * int(labels.nnz)),
         threads=threads,
         device=device,
         rows=path,

@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import as_vectors
+from irli.base.memory import make_array, release_pages
 from irli.base.types import StrPath
 from irli.base.vector_files import BIN_DTYPES, read_vectors
+from irli.engine.metric import prepare_vectors
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter, MissingDependency
+
+_BLOCK = 65_536  # rows read at a time
 
 
 class VectorFile(NamedTuple):
@@ -46,19 +50,19 @@ class Source:
     files: tuple[VectorFile, ...]
 
     @classmethod
-    def of(cls, paths: StrPath | Sequence[StrPath]) -> Source:
-        """Inspect the files, which must all have vectors of one dimension."""
+    def of(cls, paths: StrPath | Sequence[StrPath], name: str = "X") -> Source:
+        """Inspect the files of a parameter, which must all have vectors of one dimension."""
         listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         if not listed:
             raise InvalidParameter(
-                "The 'X' parameter must name at least one file. Got an empty list instead. "
+                f"The '{name}' parameter must name at least one file. Got an empty list instead. "
                 "Check the pattern that should match the files."
             )
-        files = tuple(_inspect(os.fspath(path)) for path in listed)
+        files = tuple(_inspect(os.fspath(path), name) for path in listed)
         for file in files:
             if file.dim != files[0].dim:
                 raise DimensionMismatch(
-                    f"All files of the 'X' parameter must have {files[0].dim} dimensions, as "
+                    f"All files of the '{name}' parameter must have {files[0].dim} dimensions, as "
                     f"{files[0].path}. Got {file.dim} in {file.path} instead. Leave it out."
                 )
         return cls(files)
@@ -72,6 +76,20 @@ class Source:
     def dim(self) -> int:
         """The dimension of the vectors."""
         return self.files[0].dim
+
+    def map(
+        self, start: int, stop: int, metric: str, folder: Path | None, name: str
+    ) -> NDArray[np.float32]:
+        """Return rows as an index stores them, in a new file of a folder if there is one.
+
+        They are read in blocks, so that the file may be larger than the memory.
+        """
+        out = make_array(folder, name, (stop - start, self.dim), np.float32)
+        for low in range(start, stop, _BLOCK):
+            part = self.read(low, min(stop, low + _BLOCK))
+            out[low - start : low - start + len(part)] = prepare_vectors(part, metric)
+            release_pages(part)
+        return out
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows `start` to `stop`, memory-mapped if a single float32 file holds them."""
@@ -88,7 +106,7 @@ class Source:
             raise InvalidParameter(f"In the rows from {start} to {stop - 1}: {error}") from None
 
 
-def _inspect(path: str) -> VectorFile:
+def _inspect(path: str, name: str) -> VectorFile:
     if "://" in path:
         with _open_remote(path) as (file, stamp):
             shape, _, _ = _read_header(path, file)
@@ -96,8 +114,8 @@ def _inspect(path: str) -> VectorFile:
     vectors = read_vectors(path)
     if not isinstance(vectors, np.memmap) and not isinstance(vectors.base, np.memmap):
         raise InvalidParameter(
-            f"The files of the 'X' parameter must have a format that can be mapped. Got {path} "
-            "instead. Pass its array, or write it as .npy with irli.vectors.write_vectors."
+            f"The files of the '{name}' parameter must have a format that can be mapped. Got "
+            f"{path} instead. Pass its array, or write it as .npy with irli.vectors.write_vectors."
         )
     info = os.stat(path)
     rows, dim = vectors.shape

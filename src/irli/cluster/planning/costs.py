@@ -32,6 +32,7 @@ from irli.base.parts.local import LocalParts
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.cluster.build.build import finish, learn, prepare
+from irli.cluster.build.memory import count_build_bytes
 from irli.cluster.build.vector_job import VectorJob, make_vector_job
 from irli.engine.pq import SAMPLE as CODED_SAMPLE
 from irli.engine.router import unpack
@@ -42,10 +43,7 @@ from irli.learning.sizes import (
     KMEANS_ITERATIONS,
     KMEANS_ROUNDS,
     KMEANS_SAMPLE,
-    bucket_dtype,
     count_drawn,
-    count_kept_buckets,
-    count_linear,
     count_repartitions,
 )
 from irli.vectors.build.assemble import assemble
@@ -180,23 +178,6 @@ def count_search_work(
 ) -> list[float]:
     """Return the work per query: calls, queries, buckets scored, entries scanned, distances."""
     return [1 / queries, 1, recipe.repetitions * recipe.buckets, scanned, candidates]
-
-
-def count_build_bytes(items: int, dim: int, recipe: Recipe) -> float:
-    """Return the memory that the largest step of a shard's build needs beyond `base_bytes`.
-
-    That is: vectors, training queries and their neighbours, the best buckets of each item, weights.
-    """
-    queries = min(items, recipe.training_points)
-    place = int(np.dtype(bucket_dtype(recipe.buckets)).itemsize) + 4  # a bucket and its probability
-    kept = count_kept_buckets(items, recipe) * place
-    return (
-        4 * items * dim
-        + 4 * queries * dim
-        + 24 * queries * recipe.neighbors
-        + items * (kept + 8 * recipe.choices)
-        + 16 * recipe.buckets * (count_linear(dim, recipe) + recipe.hidden)
-    )
 
 
 # --- measuring costs -----------------------------------------------------------------------------
@@ -415,10 +396,10 @@ def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
 
 
 def print_peak(arguments: str) -> None:
-    """Build in this process, and print its peak private memory beyond `count_build_bytes`."""
+    """Build in this process, and print its peak memory beyond `count_build_bytes`."""
     dim, settings, builds = json.loads(arguments)
     recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, repartition_every=1)
-    most = float(_read_private_bytes())
+    most = float(_read_resident_bytes())
     with tempfile.TemporaryDirectory() as folder:
         for items, buckets in builds:
             chosen = dataclasses.replace(recipe, buckets=buckets)
@@ -427,15 +408,14 @@ def print_peak(arguments: str) -> None:
                 running = pool.submit(_build, job)
                 while not running.done():
                     most = max(
-                        most, _read_private_bytes() - count_build_bytes(items, dim, job.recipe)
+                        most, _read_resident_bytes() - count_build_bytes(items, dim, job.recipe)
                     )
                     sleep(_POLL)
                 running.result()
     print(int(most))  # `_measure_base_bytes` reads it from another process
 
 
-def _read_private_bytes() -> int:
-    """Return the bytes of memory that this process shares with no other."""
+def _read_resident_bytes() -> int:
+    """Return the bytes of memory of this process, with those of the files that it maps."""
     with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
-        private = [int(line.split()[1]) for line in file if line.startswith("Private_")]
-    return 1024 * sum(private)
+        return 1024 * sum(int(line.split()[1]) for line in file if line.startswith("Rss:"))

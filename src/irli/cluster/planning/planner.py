@@ -9,9 +9,9 @@ from typing import Any
 
 from irli.base.checks import check_float, check_int
 from irli.base.recipe import Recipe
+from irli.cluster.build.memory import count_build_bytes
 from irli.cluster.planning.costs import (
     Costs,
-    count_build_bytes,
     count_finish_work,
     count_learn_work,
     count_prepare_work,
@@ -193,7 +193,7 @@ def count_shard_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
 
 
 def count_worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
-    """Return the bytes of private memory that the largest step of a shard's build needs."""
+    """Return the memory that the largest step of a shard's build needs."""
     return costs.base_bytes + count_build_bytes(items, costs.dim, recipe)
 
 
