@@ -21,7 +21,8 @@ from planted import clusters
 
 from irli import Deny
 from irli.base.folder import read_manifest
-from irli.cluster import ShardedIndex, ray_shards
+from irli.cluster import ShardedIndex
+from irli.cluster.shards import ray_shards
 from irli.cluster.shards.ray_client import connect
 from irli.cluster.shards.ray_shards import RayShards
 from irli.errors import (
