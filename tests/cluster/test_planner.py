@@ -28,7 +28,7 @@ from irli.cluster.planning.planner import ClusterPlan, Machines, count_shard_byt
 from irli.engine.vector_layout import VectorLayout
 from irli.errors import ClusterError, FormatError, InvalidParameter
 from irli.learning import kmeans, sizes, training
-from irli.vectors.build import assemble, mend, problem
+from irli.vectors.build import assemble, problem, self_hits
 
 # A nanosecond for each unit of work, so that sums can be made by hand.
 COSTS = Costs(
@@ -166,8 +166,8 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     pairs = sum(len(vectors) * len(centroids) for vectors, centroids in owners)
     pairs += 800 * recipe.buckets  # all items find their first bucket
     assert compared / 2 < pairs <= compared  # k-means may split fewer clusters
-    (queries, items, *_), *_ = asked
-    assert count_prepare_work(800, recipe) == [len(queries) * len(items), 800]
+    near = sum(len(queries) * len(items) for queries, items, *_ in asked)
+    assert count_prepare_work(800, recipe) == [near, 800]
     assert count_finish_work(800)[1:] == [800, 800]
 
 
@@ -213,11 +213,11 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_items_in_one_more_bucket_are_enlarged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def add_one(layout: VectorLayout, *_: Any) -> tuple[Any, Any]:
         """Put item 0 into a bucket where it is not."""
-        homes = mend.find_homes(layout)
+        homes = self_hits.find_homes(layout.offsets, layout.items)
         other = np.setdiff1d(np.arange(layout.bias.shape[1], dtype=np.int32), homes[0])[:1]
-        return mend._add_entries(layout, np.array([0]), other)
+        return self_hits._add_entries(layout, np.array([0]), other)
 
-    monkeypatch.setattr(assemble, "mend_partition", add_one)
+    monkeypatch.setattr(assemble, "add_self_hits", add_one)
     rows = plancosts.make_skewed(400, 6)
     recipe = irli.recipe(buckets=8, epochs=2, epoch_size=256, buckets_per_item=2, pieces=0)
     index = irli.VectorIndex(recipe=recipe).fit(rows, threads=1)

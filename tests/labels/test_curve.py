@@ -15,7 +15,6 @@ from plantedlabels import small_labels
 import irli
 from irli import LabelIndex
 from irli.base.sparse import as_rows
-from irli.labels.index import _scale_rows
 from irli.labels.tuning.calibration import Candidates, calibrate_scores
 from irli.labels.tuning.curve import STRAIGHT, Curve, bend, fit_curve
 
@@ -159,7 +158,7 @@ def test_the_curve_keeps_the_order_of_labels(fitted: LabelIndex) -> None:
     found = fitted.predict(X, 10)
     assert (np.diff(found.scores, axis=1) <= 0).all()
     blended, labels = predictor.predict(
-        *_scale_rows(contents, as_rows(X)), 10, model.parameters, model.calibration
+        *fitted._fitted().scale(as_rows(X)), 10, model.parameters, model.calibration
     )
     np.testing.assert_array_equal(found.labels, labels)
     odds = bend(model.calibration.curve, blended.astype(np.float64))

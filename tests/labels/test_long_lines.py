@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from irli import FormatError
+from irli.labels.files import documents, xmc_text
 from irli.labels.files import rows as files
-from irli.labels.files import text_files, xmc_text
 from irli.labels.files.documents import read_documents, read_texts
 from irli.labels.files.rows import read_matrix, read_rows
 
@@ -39,13 +39,13 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("reader", "where"),
-    [("files.read_rows", "line 2"), ("text_files.read_texts", "line 2")],
+    [("files.read_rows", "line 2"), ("documents.read_texts", "line 2")],
 )
 def test_memory_is_bounded(bomb: Path, reader: str, where: str) -> None:
     program = f"""
 import resource, sys
 import irli
-from irli.labels.files import rows as files, text_files
+from irli.labels.files import documents, rows as files
 
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -73,7 +73,7 @@ def test_a_text_may_be_as_long_as_the_limit(
     reader: Callable[[Path], Any],
     compressed: bool,
 ) -> None:
-    monkeypatch.setattr(text_files, "LONGEST_LINE", 30)
+    monkeypatch.setattr(documents, "LONGEST_LINE", 30)
     good = b'{"text": "123456789012345678"}'
     path = tmp_path / ("texts.gz" if compressed else "texts")
     opened = gzip.open if compressed else open

@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 
 import irli
-from irli.engine.router import complete
 from irli.engine.vector_layout import VectorLayout
 from irli.vectors.searcher import Searcher
 
@@ -60,19 +59,3 @@ def test_routers_have_floats_where_places_are_too_dense_for_8_bits() -> None:
     assert index.tuned.reached
     assert index.tuned.scanned < 1000
     assert (index.search(points, k=1).ids[:, 0] == np.arange(len(points))).mean() > 0.999
-
-
-def test_routers_of_earlier_versions_are_completed() -> None:
-    names = ("shift", "weights", "bytes", "zero")
-    tensors = {name: np.zeros(0, dtype=np.float32) for name in names}
-    tensors |= {"bias": np.zeros((2, 3), dtype=np.float32)}
-    tensors |= {"project": np.zeros((2, 4, 5), dtype=np.float32)}
-    tensors |= {"step": np.array([[0.5], [2.0]], dtype=np.float32)}
-    whole = complete(tensors, dim=4)
-    np.testing.assert_array_equal(whole["step"], [[0.5] * 3, [2.0] * 3])
-    assert whole["centre"].shape == (2, 4)
-    assert not whole["soften"].any()
-    with pytest.raises(irli.FormatError, match="project"):
-        complete({"bias": tensors["bias"], "step": tensors["step"]}, dim=4)
-    with pytest.raises(irli.FormatError, match="project"):
-        complete(tensors, dim=2**40)
