@@ -311,8 +311,8 @@ class VectorSearcher {
 
   static constexpr int64_t kWork = 8;  // columns of `work`
 
-  // A filter is a mask (N), and rows (m) if they are known. Several queries that are compared with all
-  // items at once need the rows of those that they may return. Rows are checked if all will be read.
+  // A filter is a mask (N), and rows (m) if they are known. Where all items are compared at once, rows
+  // are all that is read: those of all items that may be found. Then they are checked.
   Selector read_selector(const Mask& allowed, const Rows& rows, const Mask& removed,
                          bool exact) const {
     Selector selector{};
@@ -320,6 +320,7 @@ class VectorSearcher {
     selector.removed = read_mask("removed", removed);
     if (exact ? selector.has_mask() && !rows : rows && !allowed)
       throw std::invalid_argument("A filter must have a mask, or rows if all items are compared.");
+    if (exact) selector.allowed = selector.removed = nullptr;
     if (!rows) return selector;
     selector.rows = rows->data();
     selector.count = static_cast<int64_t>(rows->shape(0));

@@ -1031,8 +1031,7 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Sel
                                    const Selector& selector, const int64_t* ids, Form form,
                                    const float* queries, int64_t count, Scratch& scratch,
                                    float* distances, int64_t* items, Counts* counts) {
-  const bool together = plan.exact && count >= kTogether && count <= count_compared(plan.k) &&
-                        (selector.rows ? !selector.removed : !selector.has_mask());
+  const bool together = plan.exact && count >= kTogether && count <= count_compared(plan.k);
   float* rows = together ? scratch.compared : scratch.rows;
   for (int64_t i = 0; i < count; ++i)
     if (!copy_row(queries + i * layout.dim, layout.dim, form == kCosine, rows + i * layout.dim))

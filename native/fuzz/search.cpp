@@ -17,5 +17,5 @@ void irli::fuzz_search(const uint8_t* bytes, size_t size) {
   }
   const SearchPlan plan = draw_plan(source, planted.shape);
   check_search(source, planted, plan, source.between(1, 3));
-  if (source.mood != kWild) check_stages(source, planted, plan);
+  if (source.mood != kWild) check_scratch(source, planted, plan);
 }

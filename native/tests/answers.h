@@ -12,7 +12,8 @@ namespace irli {
 // nearest. If the numbers are wild, only what does not depend on their rounding is checked.
 void check_search(Source& source, const Planted& planted, const SearchPlan& plan, int64_t count);
 
-// Run a search stage by stage, and check what each stage leaves in the scratch memory.
-void check_stages(Source& source, const Planted& planted, const SearchPlan& plan);
+// Search for one random query, and check what that leaves in the scratch memory: what was read, the
+// votes, and the scores of the results.
+void check_scratch(Source& source, const Planted& planted, const SearchPlan& plan);
 
 }  // namespace irli

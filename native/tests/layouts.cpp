@@ -293,48 +293,55 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   SearchPlan plan{};
   plan.k = source.one_of({1, 2, 10, shape.items, shape.items + 5, 33});
   plan.probes = source.one_of({0, 1, 2, 5, shape.buckets - 1, shape.buckets, shape.buckets + 3});
-  plan.threshold = static_cast<double>(-source.between(0, 40)) / 4;
   plan.min_votes = source.one_of({0, 1, 2, 3});
-  plan.candidates = source.one_of({0, 1, plan.k, 2 * plan.k, 20, 1000});
-  plan.score = static_cast<Score>(source.below(shape.pieces ? 4 : 3));
+  plan.by_score = source.below(4) == 0;
+  const bool by_distance = !plan.by_score && plan.min_votes <= 1;
+  plan.candidates = source.one_of({0, plan.k, 2 * plan.k, plan.k + 7, 1000});  // none below k
+  plan.score = static_cast<Score>(source.below(shape.pieces && by_distance ? 4 : 3));
   if (plan.score == kCodes)
     plan.candidates = std::min(std::max<int64_t>(plan.candidates, 1), kMostCandidates);
-  plan.exact = source.below(8) == 0;
-  plan.levels = source.one_of({0, 1, 3, kLevels});
-  double threshold = plan.threshold, centroids = 0;
-  for (int64_t level = 0; level < std::max<int64_t>(1, plan.levels); ++level) {
+  plan.exact = by_distance && source.below(8) == 0;
+  plan.levels = source.one_of({1, 3, kLevels});
+  double threshold = static_cast<double>(-source.between(0, 40)) / 4, centroids = 0;
+  for (int64_t level = 0; level < plan.levels; ++level) {
     plan.thresholds[level] = threshold;
     plan.centroids[level] = centroids;
     threshold -= static_cast<double>(source.draw(0, 8)) / 4;
     centroids += static_cast<double>(source.draw(0, 1) * source.draw(1, 5));
   }
-  plan.start = static_cast<double>(source.between(0, 20)) / 4;
+  plan.start = source.coin() ? -1 : static_cast<double>(source.between(0, 20)) / 4;
   plan.exact_from = source.coin() ? INFINITY : static_cast<double>(source.between(0, 100)) / 4;
   plan.far = source.coin() ? INFINITY : static_cast<double>(source.between(-8, 40)) / 8;
-  plan.wide = source.one_of({0, 1, 3, shape.buckets, 1000});
-  plan.spent = source.one_of({0, 0, 1, 2});
+  plan.likely = source.coin() ? -INFINITY : -static_cast<double>(source.between(0, 40)) / 4;
   plan.unsure = source.coin() ? 0 : static_cast<double>(source.between(0, 10)) / 10;
-  if (plan.score != kCodes && source.below(4) == 0)
-    plan.by_score = static_cast<double>(source.one_of({1, 10, 1000000})) / 10;
-  if (shape.pieces && plan.by_score == 0 && plan.min_votes <= 1)
-    plan.picked = source.one_of({0, 1, 20, kMostCandidates});
+  plan.wide = source.one_of({0, 1, 3, shape.buckets, 1000});
+  if (shape.pieces && by_distance) plan.picked = source.one_of({0, 1, 20, kMostCandidates});
   plan.fill = source.below(4) != 0;
   if (shape.metric == kDot && source.coin())
     plan.length = static_cast<double>(source.between(1, 8)) / 2;
   return plan;
 }
 
-Sieve draw_filter(Source& source, int64_t items) {
-  Sieve sieve{Exact<uint8_t>(items), {}};
+Permits draw_permits(Source& source, int64_t items, bool exact) {
+  Permits permits{Exact<uint8_t>(items), Exact<uint8_t>(items), Exact<uint8_t>(items), {}, {}};
+  Selector& selector = permits.selector;
   const int64_t share = source.one_of({1, 2, 10, 1000});
-  for (uint8_t& one : sieve.mask) one = source.draw(1, share) == 1;
-  sieve.rows = Exact<int32_t>(std::count(sieve.mask.begin(), sieve.mask.end(), 1));
-  int32_t* row = sieve.rows.begin();
+  for (uint8_t& one : permits.allowed) one = source.draw(1, share) == 1;
+  for (uint8_t& one : permits.removed) one = source.draw(1, 4) == 1;
+  if (source.coin()) selector.removed = permits.removed.data();
+  if (source.coin()) selector.allowed = permits.allowed.data();
+  for (int64_t item = 0; item < items; ++item) permits.permitted[item] = selector.permits(item);
+  const bool listed = exact ? selector.has_mask() : selector.allowed && source.coin();
+  if (!listed) return permits;
+  const Exact<uint8_t>& of = exact ? permits.permitted : permits.allowed;
+  permits.rows = Exact<int32_t>(std::count(of.begin(), of.end(), 1));
+  int32_t* row = permits.rows.begin();
   for (int64_t item = 0; item < items; ++item)
-    if (sieve.mask[item]) *row++ = static_cast<int32_t>(item);
-  sieve.filter = {sieve.mask.data(), sieve.rows.data(), sieve.rows.size(),
-                  sieve.rows.size() % 2 == 0};
-  return sieve;
+    if (of[item]) *row++ = static_cast<int32_t>(item);
+  if (exact) selector = {};
+  selector.rows = permits.rows.data();
+  selector.count = permits.rows.size();
+  return permits;
 }
 
 }  // namespace irli

@@ -87,14 +87,15 @@ void damage(Source& source, Planted& planted);
 
 SearchPlan draw_plan(Source& source, const Shape& shape);
 
-// A filter and the memory that it points to.
-struct Sieve {
-  Exact<uint8_t> mask;
+// A selector, the memory that it points to, and the items that it permits. For an exact plan, these
+// are its rows.
+struct Permits {
+  Exact<uint8_t> allowed, removed, permitted;
   Exact<int32_t> rows;
-  Filter filter{};
+  Selector selector{};
 };
 
-// Allows all, some, or very few of the items.
-Sieve draw_filter(Source& source, int64_t items);
+// Permits all, some, or very few of the items.
+Permits draw_permits(Source& source, int64_t items, bool exact);
 
 }  // namespace irli

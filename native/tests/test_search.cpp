@@ -64,7 +64,7 @@ void test_search() {
     const Planted planted = make_layout(source, shape);
     const SearchPlan plan = draw_plan(source, shape);
     check_search(source, planted, plan, source.between(1, kBlock));
-    if (source.mood != kWild) check_stages(source, planted, plan);
+    if (source.mood != kWild) check_scratch(source, planted, plan);
   }
 }
 
@@ -83,7 +83,10 @@ void test_many_queries() {
   plan.k = 3;
   plan.probes = 1;
   plan.candidates = 4;
-  plan.far = INFINITY;
+  plan.thresholds[0] = plan.likely = -INFINITY;
+  plan.start = -1;
+  plan.levels = 1;
+  plan.exact_from = plan.far = INFINITY;
   plan.fill = true;
   for (const Kernels* kernels : all_kernels()) {
     about = std::string("many queries, ") + kernels->name;
@@ -95,7 +98,7 @@ void test_many_queries() {
       int64_t items[2][3];
       SearchScratch* memory[2] = {&used, &fresh};
       for (int which = 0; which < 2; ++which)
-        kernels->search_block(planted.layout, plan, nullptr, nullptr, kPlain, query.data(), 1,
+        kernels->search_block(planted.layout, plan, Selector{}, nullptr, kPlain, query.data(), 1,
                               memory[which]->prepare(plan), distances[which], items[which],
                               nullptr);
       CHECK(memcmp(items[0], items[1], sizeof items[0]) == 0);
@@ -122,7 +125,10 @@ void test_many_items() {
     SearchPlan plan{};
     plan.k = 20;
     plan.probes = 2;
-    plan.far = INFINITY;
+    plan.thresholds[0] = plan.likely = -INFINITY;
+    plan.start = -1;
+    plan.levels = 1;
+    plan.exact_from = plan.far = INFINITY;
     plan.fill = true;
     about = "many items, rerank";
     check_search(source, planted, plan, 1);
@@ -138,7 +144,7 @@ void test_many_items() {
     plan.candidates = kMostCandidates;
     about = "many items, codes";
     check_search(source, planted, plan, 1);
-    check_stages(source, planted, plan);
+    check_scratch(source, planted, plan);
   }
 }
 

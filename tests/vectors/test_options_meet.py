@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from planted import clusters, exact_distances, nearness
 
 from irli import VectorIndex
-from irli.vectors.parameters import SCORES, SearchParameters
+from irli.base.ids import Allowed
+from irli.engine.metric import ANSWER_FORM, prepare_vectors
+from irli.vectors.parameters import SCORES, FilterPlan, SearchParameters
+from irli.vectors.results import SearchResult
 
 METRICS = ("l2", "ip", "cosine")
 N, DIM = 600, 8
@@ -121,78 +124,121 @@ def check(index: VectorIndex, found: Any, plain: Plain, given: SearchParameters,
         np.testing.assert_allclose(near[ids], near[best], atol=2 * slack)
 
 
+WIDTHS = st.one_of(
+    st.fixed_dictionaries({"probes": st.sampled_from([1, 2, 5, 24])}),
+    st.fixed_dictionaries({"threshold": st.sampled_from([0.0, 1e-4, 0.02, 0.3])}),
+    st.just({"exact": True}),
+)
+OPTIONS = {
+    "metric": st.sampled_from(METRICS),
+    "strange": st.booleans(),
+    "seed": st.integers(0, 2**32 - 1),
+    "k": st.sampled_from([1, 3, 10, 50, N + 7]),
+    "share": st.sampled_from([None, 0.0, 0.005, 0.1, 0.5, 0.999, 1.0]),
+}
+RANKING = {
+    "rank": st.sampled_from(["distance", "score"]),
+    "score": st.sampled_from(SCORES[:3]),
+    "min_votes": st.sampled_from([None, 1, 2, 3, 1000]),
+}
+
+
 @settings(max_examples=300, deadline=None)
 @given(
-    metric=st.sampled_from(METRICS),
-    strange=st.booleans(),
-    seed=st.integers(0, 2**32 - 1),
-    k=st.sampled_from([1, 3, 10, 50]),
-    width=st.one_of(
-        st.fixed_dictionaries({"probes": st.sampled_from([1, 2, 5, 24])}),
-        st.fixed_dictionaries({"threshold": st.sampled_from([0.0, 1e-4, 0.02, 0.3])}),
-        st.just({"exact": True}),
-    ),
-    rank=st.sampled_from(["distance", "score"]),
-    score=st.sampled_from(SCORES[:3]),
-    min_votes=st.sampled_from([None, 1, 2, 3, 1000]),
-    share=st.sampled_from([None, 0.0, 0.005, 0.1, 0.5, 0.999, 1.0]),
+    **OPTIONS,
+    width=WIDTHS,
+    ranking=st.fixed_dictionaries(RANKING),
+    each=st.booleans(),
 )
 def test_any_options_mean_the_same_as_in_a_plain_search(
     metric: str,
     strange: bool,
     seed: int,
     k: int,
-    width: dict[str, Any],
-    rank: str,
-    score: str,
-    min_votes: int | None,
     share: float | None,
+    width: dict[str, Any],
+    ranking: dict[str, Any],
+    each: bool,
 ) -> None:
+    """With `each`, every query has a filter of its own."""
     index, queries = learned(metric), some_queries(metric, strange, seed)
-    allowed = np.random.default_rng(seed).random(N) < (1.0 if share is None else share)
-    given = {**width, "rank": rank, "score": score, "min_votes": min_votes}
+    rng = np.random.default_rng(seed)
+    allowed = rng.random((len(queries), N)) < (1.0 if share is None else share)
+    if not each:
+        allowed[:] = allowed[0]
+    given = {**width, **ranking}
     meant = index.defaults.replace(**given)
-    options = {**given, "filter": None if share is None else allowed}
-    batch, told = index.search(queries, k, **options), index.explain(queries, k, **options)
+    filters = None if share is None else allowed if each else allowed[0]
+    batch = index.search(queries, k, filter=filters, **given)
+    told = index.explain(queries, k, filter=filters, **given)
     for row, query in enumerate(queries):
-        plain = search_plainly(index, query, k, allowed, meant)
-        everything = plain._replace(items=np.flatnonzero(allowed))
-        row_of_batch = type(batch)(batch.distances[row], batch.ids[row])
-        # All allowed items may be compared instead, which can only find nearer ones.
-        if told.exact[row]:
-            assert meant.by_distance
-            check(index, row_of_batch, everything, meant, k)
-        else:
-            check(index, row_of_batch, plain, meant, k)
-        found = index.search(query, k, **options)
-        if index.explain(query, k, **options).exact[0]:
-            assert meant.by_distance
-            check(index, found, everything, meant, k)
-        else:
-            check(index, found, plain, meant, k)
-            assert told.exact[row] or (found.ids == batch.ids[row]).all()
+        alone = None if share is None else allowed[row]
+        found = index.search(query, k, filter=alone, **given)
+        exact = index.explain(query, k, filter=alone, **given).exact[0]
+        whole = type(batch)(batch.distances[row], batch.ids[row])
+        for answer, compared in ((whole, told.exact[row]), (found, exact)):
+            plain = search_plainly(index, query, k, allowed[row], meant)
+            if compared:  # all allowed items may be compared instead: they can only be nearer
+                assert meant.by_distance
+                plain = plain._replace(items=np.flatnonzero(allowed[row]))
+            check(index, answer, plain, meant, k)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    **OPTIONS,
+    width=WIDTHS,
+    ranking=st.fixed_dictionaries(RANKING),
+    gone=st.sampled_from([0.0, 0.01, 0.5, 0.99, 1.0]),
+)
+def test_removed_items_are_as_good_as_never_there(
+    metric: str,
+    strange: bool,
+    seed: int,
+    k: int,
+    share: float | None,
+    width: dict[str, Any],
+    ranking: dict[str, Any],
+    gone: float,
+) -> None:
+    """In every way to search, with a filter or without."""
+    index, queries = learned(metric), some_queries(metric, strange, seed)
+    rng = np.random.default_rng(seed)
+    removed, form = rng.random(N) < gone, ANSWER_FORM[metric]
+    mask = rng.random(N) < (1.0 if share is None else share)
+    allowed = None if share is None else Allowed.where(mask)
+    meant = index.defaults.replace(**width, **ranking)
+    plan = meant.to_plan(k, None if share is None else FilterPlan())
+    searcher = index._fitted().searcher
+    distances, ids = searcher.search(queries, plan, allowed, form=form, removed=removed)
+    prepared = prepare_vectors(queries, metric)
+    told = searcher.explain(prepared, plan, allowed, removed)
+    measured = searcher.measure(prepared, plan, 1, allowed, removed)[1]
+    for row, query in enumerate(queries):
+        plain = search_plainly(index, query, k, mask & ~removed, meant)
+        one = searcher.search_one(query, plan, allowed, np.arange(N), form, removed)
+        assert one is not None
+        answers = [(distances[row], ids[row]), one, (distances[row], told.ids[row])]
+        for near, found in (*answers, (distances[row], measured[row])):
+            check(index, SearchResult(near, found), plain, meant, k)
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    metric=st.sampled_from(METRICS),
-    strange=st.booleans(),
-    seed=st.integers(0, 2**32 - 1),
-    k=st.sampled_from([1, 3, 10, 50]),
+    **OPTIONS,
     rank=st.sampled_from([None, "distance", "score"]),
     score=st.sampled_from([None, *SCORES]),
     min_votes=st.sampled_from([None, 1, 2, 3, 1000]),
-    share=st.sampled_from([None, 0.0, 0.005, 0.1, 0.5, 0.999, 1.0]),
 )
 def test_a_tuned_search_ranks_what_it_read(
     metric: str,
     strange: bool,
     seed: int,
     k: int,
+    share: float | None,
     rank: str | None,
     score: str | None,
     min_votes: int | None,
-    share: float | None,
 ) -> None:
     """How much it reads is its own business. What it answers follows from what it has read."""
     if score == "codes" and (rank == "score" or (min_votes or 1) > 1):

@@ -208,7 +208,9 @@ class Searcher:
         """
         k = plan.k
         distances, items = np.empty(k, np.float32), np.empty(k, np.int64)
-        selected = _select(allowed, removed, plan)
+        selected: Any = ()  # most searches leave out nothing
+        if allowed is not None or removed is not None:
+            selected = _select(allowed, removed, plan)
         if self._native.search_one(query, plan, ids, form, distances, items, *selected):
             return distances, items
         return None
