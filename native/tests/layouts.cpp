@@ -296,10 +296,11 @@ SearchPlan draw_plan(Source& source, const Shape& shape) {
   plan.min_votes = source.one_of({0, 1, 2, 3});
   plan.by_score = source.below(4) == 0;
   const bool by_distance = !plan.by_score && plan.min_votes <= 1;
-  plan.candidates = source.one_of({0, plan.k, 2 * plan.k, plan.k + 7, 1000});  // none below k
+  // None below k: with fewer, a search would go on and on.
+  plan.candidates = source.one_of({0, plan.k, 2 * plan.k, plan.k + 7, plan.k + 1000});
   plan.score = static_cast<Score>(source.below(shape.pieces && by_distance ? 4 : 3));
   if (plan.score == kCodes)
-    plan.candidates = std::min(std::max<int64_t>(plan.candidates, 1), kMostCandidates);
+    plan.candidates = std::min(std::max(plan.candidates, plan.k), kMostCandidates);
   plan.exact = by_distance && source.below(8) == 0;
   plan.levels = source.one_of({1, 3, kLevels});
   double threshold = static_cast<double>(-source.between(0, 40)) / 4, centroids = 0;
