@@ -272,7 +272,7 @@ def test_commands_on_ray(results: Path) -> None:
     assert (found["same_bytes"], found["wrong"], found["recovered"]) == (True, 0, True)
     assert json.loads((results / "cluster" / "overhead.json").read_text())["rows"]
     found = json.loads((results / "cluster" / "replicas.json").read_text())
-    assert (found["killed"]["failed"], found["folder"]["right"]) == (0, True)
+    assert (found["killed"]["failed"], found["shard"]["right"]) == (0, True)
 
 
 def test_plan(run: Runner) -> None:

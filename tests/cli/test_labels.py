@@ -465,7 +465,7 @@ def test_label_numbers_in_a_file(run: Runner, files: Files, plain: Path, tmp_pat
 def test_recipes_of_the_other_kind(run: Runner, files: Files, tmp_path: Path) -> None:
     out = tmp_path / "no"
     asked = ["labels", "fit", files.xmc, "--out", out, "--recipe", "default"]
-    refused(run(*asked), "'recipe'", "labels have no vectors", "recipe('labels')")
+    refused(run(*asked), "'recipe'", "'labels', 'paper-labels'", "irli build")
     asked = ["build", files.dense, out, "--recipe", "labels"]
     refused(run(*asked), "'recipe'", "'exact', 'paper'", "irli labels fit")
     assert not out.exists()

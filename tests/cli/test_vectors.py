@@ -397,7 +397,7 @@ def test_tune_says_what_is_out_of_reach(
 ) -> None:
     copy = shutil.copytree(index, tmp_path / "copy")
     best = irli.load(copy).tune()._replace(reached=False)
-    monkeypatch.setattr("irli.vectors.tuning.tune.tune", lambda *_: best)
+    monkeypatch.setattr("irli.vectors.tuning.tune.tune", lambda *_, **__: best)
     ran = run("tune", copy, "--recall", 0.99)
     assert ran.code == 3
     assert "0.99 is out of reach" in ran.out

@@ -221,7 +221,7 @@ def test_evaluate_gathers_the_measures() -> None:
         (np.where(FOUND == 3, 5, FOUND), TRUTH, 1, r"range \[0, 4\].*Got 5 in row 1"),
         (np.where(FOUND == 0, -2, FOUND), TRUTH, 1, "Got -2 in row 0"),
         (FOUND, TRUTH.toarray(), 1, "'truth' parameter must hold label numbers.* twice in row 0"),
-        (FOUND, [["a"]] * 4, 1, "'truth' parameter must be a matrix.* dtype <U1"),
+        (FOUND, [["a"]] * 4, 1, "'truth' parameter must say which labels.* dtype <U1"),
         (FOUND, sp.coo_array([1, 0]), 1, r"Got shape \(2,\)"),
         (FOUND, TRUTH, 0, "'k' parameter"),
     ],

@@ -23,14 +23,6 @@ def test_what_is_not_given_stays() -> None:
     assert near.replace(near=0).near == 0  # 0 is given, too
 
 
-def test_votes_of_early_folders_were_weighted() -> None:
-    early = {"probes": 3, "candidates": 7, "score": "votes"}
-    assert LabelParameters.from_json(early) == LabelParameters(3, 7, "weighted-votes")
-    assert LabelParameters.from_json(early | {"score": "logit"}) == LabelParameters(3, 7, "logit")
-    for now in (LabelParameters(3, 7, "votes", 2), LabelParameters(3, 7, "weighted-votes")):
-        assert LabelParameters.from_json(dataclasses.asdict(now)) == now
-
-
 def test_the_plan_of_a_prediction() -> None:
     plan = LabelParameters(probes=2**40, candidates=9, score="logit").to_plan(4, INDEX_ALONE)
     assert (plan.k, plan.probes, plan.candidates) == (4, 2**31 - 1, 9)

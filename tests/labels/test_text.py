@@ -300,12 +300,6 @@ def test_vectorizer_round_trip(
         assert_same_bits(vectorizer.transform(some), again.transform(some))
 
 
-def test_folders_without_characters_can_be_read() -> None:
-    meta, arrays = Vectorizer().fit(["one two"]).state()
-    del meta["characters"]
-    assert Vectorizer.from_state(meta, arrays).characters is None
-
-
 @FEW
 @given(st.lists(unicode_text, unique=True))
 def test_names_round_trip(names: list[str]) -> None:

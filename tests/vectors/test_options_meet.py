@@ -59,7 +59,7 @@ def search_plainly(
     allowed: NDArray[np.bool_],
     parameters: SearchParameters,
 ) -> Plain:
-    """Algorithm 2 of the paper. Twice as many buckets are read until k items are found."""
+    """Algorithm 2 of the paper. Twice as many buckets are read until k items, or all, are found."""
     layout = index._fitted().searcher.layout
     repetitions = len(layout.bias)
     if index.metric == "cosine":
@@ -94,7 +94,7 @@ def search_plainly(
                     "log-probability": logits[r, b] - weakest,
                 }[parameters.score]
         found = (votes > 0) & allowed
-        if found.sum() >= k or wider >= 2**32 or parameters.exact:
+        if found.sum() >= min(k, N) or wider >= 2**32 or parameters.exact:
             break
         wider *= 2
     items = np.flatnonzero(found & (votes >= parameters.min_votes))

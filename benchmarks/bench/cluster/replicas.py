@@ -1,4 +1,4 @@
-"""Actors of replicated shards that are killed or stopped under load, and a folder that is away."""
+"""Actors of replicated shards that are killed or stopped under load, and a shard that is away."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import numpy as np
 from bench.cluster.machines import QUERIES, open_cluster, write_items
 from bench.commands import Options, make_recipe
 from bench.common import say, write_json
+from irli.base.folder import read_manifest
 from irli.cluster import ShardedIndex
 from irli.cluster.planning.costs import make_skewed
 from irli.cluster.shards.ray_shards import Replica
@@ -27,7 +28,7 @@ CALLERS = 2  # threads that search without a pause
 
 
 def replicas(options: Options) -> None:
-    """No call may fail while one of two replicas is lost; a shard comes back with its folder."""
+    """No call may fail while one of two replicas is lost; a shard comes back with its manifest."""
     items, shards, kills, away = 20_000, SHARDS, options.kills, options.away
     if options.smoke:
         items, shards, kills, away = 600, 1, 1, 0.5
@@ -48,7 +49,7 @@ def replicas(options: Options) -> None:
     moved = options.folder / "replicas-moved"
     shutil.rmtree(moved, ignore_errors=True)
     shutil.copytree(saved, moved)
-    found["folder"] = _take_away(moved, queries, right, away)
+    found["shard"] = _take_away(moved, queries, right, away)
     write_json(Path(options.results) / "cluster" / "replicas.json", found)
 
 
@@ -128,17 +129,17 @@ def _find_process(replica: Replica) -> int:
             time.sleep(0.1)
 
 
-# --- the folder of a shard is away ----------------------------------------------------------------
+# --- a shard is away ------------------------------------------------------------------------------
 
 
 def _take_away(
     path: Path, queries: np.ndarray, right: np.ndarray, seconds: float
 ) -> dict[str, float]:
-    """Move the folder of a shard away, kill its actor, and move it back after some seconds."""
+    """Move the manifest of a shard away, kill its actor, and move it back after some seconds."""
     index = ShardedIndex.load(path, ray="auto")
     (replica,) = index._fitted().group._serving.replicas[-1]
-    folder = sorted(path.glob("shard-*"))[-1]
-    folder.rename(path / "away")
+    shard = path / read_manifest(path)["parts"][-1]
+    shard.rename(path / "away")
     os.kill(_find_process(replica), signal.SIGKILL)
     partial = []
     end = time.monotonic() + seconds
@@ -151,7 +152,7 @@ def _take_away(
         if missing:
             partial.append(time.monotonic() - begin)
         time.sleep(0.05)
-    (path / "away").rename(folder)
+    (path / "away").rename(shard)
     begin = time.monotonic()
     found = index.search(queries, 10, probes=PROBES, deadline=60.0)
     result = {
@@ -161,6 +162,6 @@ def _take_away(
         "partial_median_ms": 1e3 * float(np.median(partial)),
         "partial_slowest_ms": 1e3 * max(partial),
     }
-    say(f"folder: {result}")
+    say(f"shard: {result}")
     index.close()
     return result

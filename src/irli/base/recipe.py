@@ -285,7 +285,9 @@ class Recipe(PaperSwitches, LabelSettings, VectorSettings, Training):
     def check_kind(self, labels: bool) -> None:
         """Raise unless the recipe is one for labels, or for vectors."""
         if labels != self.is_for_labels:
-            kind, use = ("labels", "VectorIndex") if labels else ("vectors", "LabelIndex")
+            kind, use = "vectors", "LabelIndex, or with irli labels fit"
+            if labels:
+                kind, use = "labels", "VectorIndex, or with irli build"
             names = ", ".join(repr(name) for name in RECIPES if (name in _FOR_LABELS) == labels)
             raise InvalidParameter(
                 f"The 'recipe' parameter of an index of {kind} must be one for {kind}: {names}. "
