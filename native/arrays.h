@@ -129,5 +129,6 @@ void bind_predict(nb::module_& m);
 void bind_dense(nb::module_& m);
 void bind_learning(nb::module_& m);
 void bind_labels(nb::module_& m);
+void bind_trainer(nb::module_& m);
 
 }  // namespace irli

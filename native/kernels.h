@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layout.h"
+#include "training.h"
 
 namespace irli {
 
@@ -40,6 +41,24 @@ struct Kernels {
   void (*list_candidates)(const LabelLayout&, const LabelPlan&, const SparseRows& routed,
                           const SparseRows& ranked, int64_t first, int64_t count, LabelScratch&,
                           const Candidates& out);
+  // training.inl
+  void (*learn_forward)(const TrainedNetwork&, const Examples&, const TrainingStep&, Loss,
+                        int64_t first, int64_t last, const TrainingMemory&, TrainingScratch&);
+  void (*update_out)(const TrainedNetwork&, const TrainingStep&, const TrainingMemory&,
+                     int64_t first, int64_t last, TrainingScratch&);
+  void (*update_project)(const TrainedNetwork&, const TrainingStep&, const TrainingMemory&,
+                         int64_t first, int64_t last, TrainingScratch&);
+  void (*update_shift)(const TrainedNetwork&, const TrainingStep&, const TrainingMemory&,
+                       TrainingScratch&);
+  void (*score_rows)(const TrainedNetwork&, const QueryRows&, int64_t head, const int64_t* rows,
+                     int64_t count, float* x, float* features, float* logits);
+  void (*copy_panel)(const TrainedNetwork&, int64_t first);
+  // product.inl
+  void (*pack_panel)(const float* rows, int64_t count, int64_t step, int64_t width, float* panel);
+  void (*find_best_columns)(const float* rows, int64_t count, int64_t depth, const float* panels,
+                            const float* offsets, int64_t columns, float* scores, int64_t* best);
+  void (*score_columns)(const float* rows, int64_t count, int64_t depth, const float* panels,
+                        const float* offsets, int64_t columns, float* scores, float* out);
 };
 
 // The table of one back-end, or null if this build does not have it.

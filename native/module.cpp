@@ -57,4 +57,5 @@ NB_MODULE(_native, m) {
   bind_dense(m);
   bind_learning(m);
   bind_labels(m);
+  bind_trainer(m);
 }

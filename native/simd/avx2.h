@@ -76,6 +76,9 @@ inline Floats subtract(const Floats& a, const Floats& b) {
 inline Floats multiply(const Floats& a, const Floats& b) {
   return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
+inline Floats divide(const Floats& a, const Floats& b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
 inline Floats fused(const Floats& a, const Floats& b, const Floats& c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }

@@ -39,6 +39,7 @@ inline Floats widen(const int32_t* from) { return {_mm512_cvtepi32_ps(_mm512_loa
 inline Floats add(const Floats& a, const Floats& b) { return {_mm512_add_ps(a.all, b.all)}; }
 inline Floats subtract(const Floats& a, const Floats& b) { return {_mm512_sub_ps(a.all, b.all)}; }
 inline Floats multiply(const Floats& a, const Floats& b) { return {_mm512_mul_ps(a.all, b.all)}; }
+inline Floats divide(const Floats& a, const Floats& b) { return {_mm512_div_ps(a.all, b.all)}; }
 inline Floats fused(const Floats& a, const Floats& b, const Floats& c) {
   return {_mm512_fmadd_ps(a.all, b.all, c.all)};
 }

@@ -71,6 +71,11 @@ inline Floats multiply(const Floats& a, const Floats& b) {
   for (int p = 0; p < 4; ++p) out.part[p] = vmulq_f32(a.part[p], b.part[p]);
   return out;
 }
+inline Floats divide(const Floats& a, const Floats& b) {
+  Floats out;
+  for (int p = 0; p < 4; ++p) out.part[p] = vdivq_f32(a.part[p], b.part[p]);
+  return out;
+}
 inline Floats fused(const Floats& a, const Floats& b, const Floats& c) {
   Floats out;
   for (int p = 0; p < 4; ++p) out.part[p] = vfmaq_f32(c.part[p], a.part[p], b.part[p]);

@@ -80,6 +80,12 @@ inline Floats multiply(const Floats& a, const Floats& b) {
   return out;
 }
 
+inline Floats divide(const Floats& a, const Floats& b) {
+  Floats out;
+  for (int i = 0; i < 16; ++i) out.lane[i] = a.lane[i] / b.lane[i];
+  return out;
+}
+
 // a * b + c. Rounded twice here, because an fma without the instruction is very slow. The tests of
 // other back-ends define IRLI_FUSED to compare bits.
 inline Floats fused(const Floats& a, const Floats& b, const Floats& c) {

@@ -19,6 +19,7 @@ constexpr Exposed kExposed = {
     [](const float* a, const float* b, float* out) { store(out, add(load(a), load(b))); },
     [](const float* a, const float* b, float* out) { store(out, subtract(load(a), load(b))); },
     [](const float* a, const float* b, float* out) { store(out, multiply(load(a), load(b))); },
+    [](const float* a, const float* b, float* out) { store(out, divide(load(a), load(b))); },
     [](const float* a, const float* b, const float* c, float* out) {
       store(out, fused(load(a), load(b), load(c)));
     },

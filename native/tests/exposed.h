@@ -14,6 +14,7 @@ struct Exposed {
   void (*add)(const float* a, const float* b, float* out);
   void (*subtract)(const float* a, const float* b, float* out);
   void (*multiply)(const float* a, const float* b, float* out);
+  void (*divide)(const float* a, const float* b, float* out);
   void (*fused)(const float* a, const float* b, const float* c, float* out);
   void (*larger)(const float* a, const float* b, float* out);
   void (*smaller)(const float* a, const float* b, float* out);

@@ -28,6 +28,7 @@ void test_floats(const Exposed& backend, const Exposed& plain, const Exposed& fu
     const Binary pairs[][2] = {{backend.add, plain.add},
                                {backend.subtract, plain.subtract},
                                {backend.multiply, plain.multiply},
+                               {backend.divide, plain.divide},
                                {backend.larger, plain.larger},
                                {backend.smaller, plain.smaller}};
     for (const auto& [tested, reference] : pairs) {
