@@ -142,6 +142,82 @@ def multiply_rows(
 def normalize_rows(rows: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Write the rows (n, d) scaled to unit length. A row that is not finite becomes NaN."""
 
+@final
+class Panels:
+    """A matrix (w, d) that rows are multiplied with, and what is added for each of its rows."""
+
+    def __init__(self, matrix: NDArray[np.float32], offsets: NDArray[np.float32]) -> None: ...
+    def find_best(self, rows: NDArray[np.float32], best: NDArray[np.int64]) -> None:
+        """Write the place of the largest of rows (n, d) @ matrix.T + offsets for each row."""
+
+    def score(self, rows: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        """Write rows (n, d) @ matrix.T + offsets (n, w)."""
+
+# --- training ----------------------------------------------------------------------------------
+
+@final
+class TrainingQueries:
+    """Dense queries (n, d), or the arrays of a CSR."""
+
+    def __init__(
+        self,
+        dense: NDArray[np.float32] | None,
+        starts: NDArray[np.int64] | None,
+        columns: NDArray[np.int32] | None,
+        values: NDArray[np.float32] | None,
+        dim: int,
+    ) -> None: ...
+
+@final
+class TrainingPairs:
+    """The relevant items of queries: the arrays of a CSR (n, count)."""
+
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        items: NDArray[np.int32] | NDArray[np.int64],
+        weights: NDArray[np.float32],
+        count: int,
+    ) -> None: ...
+
+@final
+class Trainer:
+    """A network, and what training it needs. Names of arrays: see `native/trainer.h`."""
+
+    def __init__(
+        self, dim: int, linear: int, width: int, heads: int, buckets: int, sparse: bool
+    ) -> None: ...
+    def write(self, name: str, values: NDArray[np.float32]) -> None: ...
+    def read(self, name: str, values: NDArray[np.float32]) -> None: ...
+    def set_scale(self, scale: float) -> None: ...
+    def soften(self, near: float, most: float, slope: float) -> None: ...
+    def train(
+        self,
+        queries: TrainingQueries,
+        pairs: TrainingPairs,
+        assignments: list[NDArray[np.int32]],
+        noise: NDArray[np.float32] | None,
+        seed: int,
+        loss: int,
+        rows: NDArray[np.int64],
+        first: int,
+        batch: int,
+        rates: NDArray[np.float64],
+        steps_before: int,
+        threads: int,
+        losses: NDArray[np.float64],
+    ) -> int:
+        """Take a step for each batch of rows. Return after a while: how many rows were used."""
+
+    def score(
+        self,
+        queries: TrainingQueries,
+        head: int,
+        rows: NDArray[np.int64],
+        logits: NDArray[np.float32],
+    ) -> None:
+        """Write the logits (n, B) of one head for some of the queries."""
+
 # --- learning ----------------------------------------------------------------------------------
 
 def rank_buckets(

@@ -1,7 +1,4 @@
-"""Top-k and log-sum-exp of every row of a score matrix (NumPy), on many threads.
-
-In torch, either of them takes twice as long as the matrix product that makes the scores.
-"""
+"""Top-k and log-sum-exp of every row of a score matrix, on many threads."""
 
 from __future__ import annotations
 
@@ -16,24 +13,29 @@ from irli.base.threads import run_all
 SCORES = 1 << 22  # scores in a block of rows, so that the block stays in the cache
 _ROWS = 64  # rows for a thread at a time
 
-LEAST_COLUMNS, MOST_LARGEST = 1024, 128  # within these, `find_top_k` is faster than torch
+_MOST = 256  # that kernels look for
 
 
-def find_top_k(
+def top_k(
     scores: NDArray[np.float32], count: int, threads: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the `count` largest values of each row (n, count), largest first, and their columns.
 
-    Of equal values the first comes first. NaN counts as -infinity. `count` must be at most 256 and
-    at most the number of columns.
+    Of equal values the first comes first. NaN counts as -infinity. `count` must be at most the
+    number of columns.
 
     Examples
     --------
-    >>> values, columns = find_top_k(np.float32([[1.0, 3.0, 2.0]]), 2, threads=1)
+    >>> values, columns = top_k(np.float32([[1.0, 3.0, 2.0]]), 2, threads=1)
     >>> columns
     array([[1, 2]])
     """
+    if count > _MOST:
+        known = np.where(np.isnan(scores), -np.inf, scores)
+        columns = np.argsort(-known, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(known, columns, axis=1), columns
     rows = len(scores)
+    scores = np.ascontiguousarray(scores)
     values = np.empty((rows, count), dtype=np.float32)
     columns = np.empty((rows, count), dtype=np.int64)
     jobs = [

@@ -36,7 +36,7 @@ from irli.labels.text.vectorizer import Vectorizer, vectorize_more
 from irli.labels.tuning.calibration import Calibration
 from irli.labels.tuning.objective import OBJECTIVES
 from irli.labels.tuning.tune import LabelTuneResult, Wishes
-from irli.learning import load_runs
+from irli.learning import check_device
 from irli.learning.options import LearnArguments, LearnOptions
 
 _NO_RANKER = (
@@ -413,5 +413,5 @@ def _check_options(options: LearnArguments, owner: str) -> LearnOptions:
     """Return the options of learning. Raise early if torch or the device is missing."""
     check_keywords(options, LearnArguments.__annotations__, owner=owner)
     run = LearnOptions(**options)
-    load_runs(run.device)
+    check_device(run.device)
     return run

@@ -1,6 +1,6 @@
 """Algorithm 1: learn routers and partitions. The only package that imports torch.
 
-torch is imported when learning starts. A process that only searches never loads it.
+On a CPU, kernels learn, and torch is not needed.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from irli.base.recipe import Recipe
-from irli.errors import InvalidParameter, MissingDependency
+from irli.learning.devices import check_device as check_device
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition
-from irli.learning.threads import let_threads_sleep
 
 
 def learn(
@@ -30,9 +29,11 @@ def learn(
     start : list of Repetition, optional
         Repetitions that learning continues from, instead of starting from scratch.
     """
+    from irli.learning import runs
+
     options = options or LearnOptions()
-    learned: list[Repetition] = load_runs(options.device).learn(problem, recipe, options, start)
-    return learned
+    check_device(options.device, recipe.mixed_precision)
+    return runs.learn(problem, recipe, options, start)
 
 
 def load_neighbors() -> Any:
@@ -40,26 +41,3 @@ def load_neighbors() -> Any:
     from irli.learning.neighbors import torch_neighbors
 
     return torch_neighbors
-
-
-def load_runs(device: str = "cpu") -> Any:
-    """Import `irli.learning.runs`. Raise if torch is not installed or cannot use `device`."""
-    let_threads_sleep()
-    try:
-        import torch
-
-        from irli.learning import runs
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"Learning an index needs {error.name}, which is not installed. "
-            "Install it with: pip install 'irli[train]'"
-        ) from error
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidParameter(
-            "The 'device' parameter of fit must be one that torch can use here. "
-            f"Got '{device}' instead: {str(error).splitlines()[0].rstrip('.')}. "
-            "Leave it out for the cpu."
-        ) from error
-    return runs

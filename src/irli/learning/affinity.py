@@ -13,20 +13,17 @@ from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from irli.base.recipe import Recipe
 from irli.base.threads import run_all
 from irli.base.types import Sparse
 from irli.engine.affinity import BestBuckets, Others, Wanting, rank_buckets
-from irli.engine.top_k import SCORES
+from irli.engine.top_k import SCORES, top_k
 from irli.learning.batches import Inputs
-from irli.learning.network import RouterNetwork, log_scores
+from irli.learning.network import Network, log_scores
 from irli.learning.sizes import bucket_dtype, count_kept_buckets
 from irli.learning.threads import current_threads
-from irli.learning.torch_topk import log_sums, top_k
 
 _BLOCK = 2048  # queries scored at a time, for items without vectors
 _PART = 128  # items for a thread at a time
@@ -50,7 +47,7 @@ class Affinity:
 
     Parameters
     ----------
-    network : RouterNetwork
+    network : Network
     head : int
         The head of the network, one for each repetition.
     points : Inputs of length a
@@ -63,7 +60,7 @@ class Affinity:
 
     def __init__(
         self,
-        network: RouterNetwork,
+        network: Network,
         head: int,
         points: Inputs,
         wanted_by: Sparse,
@@ -140,43 +137,36 @@ class Affinity:
         jobs = [partial(rank, start) for start in range(0, len(items), _PART)]
         run_all(jobs, current_threads())
 
-    @torch.no_grad()
     def _find_best(self, recipe: Recipe) -> BestBuckets:
         """Return the best buckets of each point by f, and the chance that each is probed."""
         buckets, normalize = self.network.buckets, recipe.affinity == "queries"
         kept = min(count_kept_buckets(len(self.points), recipe), buckets)
         best = np.empty((len(self.points), kept), dtype=bucket_dtype(buckets))
         chance = np.empty((len(self.points), kept), dtype=np.float32)
-        marginal = torch.zeros(buckets, device=self.network.device)
+        marginal = np.zeros(buckets) if normalize else None
         for part, block in self.points.blocks(max(1, SCORES // buckets)):
-            logits = self.network.score(block.to(self.network.device), self.head)
-            total = log_sums(logits)
-            values, places = top_k(logits, kept)
-            best[part] = places.cpu().numpy()
-            chance[part] = self._to_chance((values - total).exp()).cpu().numpy()
-            if normalize:
-                marginal += self._to_chance((logits - total).exp_()).sum(dim=0)
-        if not normalize:
+            places, values = self.network.rank(block, self.head, kept, marginal)
+            best[part], chance[part] = places, self._to_chance(np.exp(values))
+        if marginal is None:
             return BestBuckets(best, chance, np.ones(buckets, dtype=np.float32))
         # Relative to the mean: early in training, the same few buckets score highest for all.
-        mean = marginal.cpu().numpy() / len(self.points)
+        mean = marginal / len(self.points)
         return BestBuckets(best, chance, (1 / np.maximum(mean, 1e-12)).astype(np.float32))
 
-    @torch.no_grad()
     def _rank_others(
         self, items: NDArray[np.int64], buckets: NDArray[np.int64], count: int
     ) -> Others:
         """Return the best of `buckets` for some items, ranked by f alone."""
         suit = self._score_suits(items, buckets)
-        values, places = top_k(suit, min(count, len(buckets)))
-        values /= values[:, :1].clamp(min=1e-30)
-        return Others(buckets[places.numpy()].astype(np.int32), values.numpy())
+        values, places = top_k(suit, min(count, len(buckets)), current_threads())
+        values /= np.maximum(values[:, :1], np.float32(1e-30))
+        return Others(buckets[places].astype(np.int32), values)
 
-    def _score_suits(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Tensor:
+    def _score_suits(self, items: NDArray[np.int64], buckets: NDArray[np.int64]) -> Floats:
         """Return the scores of `buckets` for some items by f alone: (n, buckets)."""
         if self.items_are_queries:
             logits = self._score(items)[:, buckets]
-            return (logits - logits.amax(dim=1, keepdim=True)).exp_()
+            return np.asarray(np.exp(logits - logits.max(axis=1, keepdims=True)))
         csr = self.wanted_by
         few = np.minimum(np.diff(csr.indptr)[items], _FEW)
         entry = np.concatenate(
@@ -189,18 +179,18 @@ class Affinity:
         for start in range(0, len(entry), _BLOCK):
             part = slice(start, start + _BLOCK)
             scores = self._score(csr.indices[entry[part]].astype(np.int64))
-            np.add.at(suit, item[part], self._to_chance(torch.softmax(scores, dim=1))[:, buckets])
-        return torch.from_numpy(suit)
+            chances = self._to_chance(np.exp(log_scores(scores, "softmax")))
+            np.add.at(suit, item[part], chances[:, buckets])
+        return suit
 
-    def _score(self, points: NDArray[np.int64]) -> Tensor:
-        batch = self.points.take(points).to(self.network.device)
-        return self.network.score(batch, self.head).cpu()
+    def _score(self, points: NDArray[np.int64]) -> Floats:
+        return self.network.score(self.points.take(points), self.head)
 
-    def _to_chance(self, probability: Tensor) -> Tensor:
+    def _to_chance(self, probability: Floats) -> Floats:
         """Return the chance that a bucket is probed if the threshold is about `probe_cut`."""
         if self.probe_cut == 0:
             return probability
-        return probability / (probability + self.probe_cut)
+        return np.asarray(probability / (probability + np.float32(self.probe_cut)))
 
 
 class SummedAffinity(Affinity):
@@ -212,7 +202,7 @@ class SummedAffinity(Affinity):
 
     def __init__(
         self,
-        network: RouterNetwork,
+        network: Network,
         head: int,
         points: Inputs,
         wanted_by: Sparse,
@@ -240,31 +230,26 @@ class SummedAffinity(Affinity):
         for start in range(0, len(items), size):
             some = items[start : start + size]
             sums = self._sum_scores(some)
-            values, places = top_k(sums if among is None else sums[:, among], width)
-            best[start : start + size, :width] = buckets[places.cpu().numpy()]
-            ahead = values[:, 0] - values[:, min(1, width - 1)]
-            lead[start : start + size] = ahead.cpu().numpy()
+            chosen = sums if among is None else sums[:, among]
+            values, places = top_k(chosen, width, current_threads())
+            best[start : start + size, :width] = buckets[places]
+            lead[start : start + size] = values[:, 0] - values[:, min(1, width - 1)]
             unwanted = np.flatnonzero(np.diff(self.wanted_by.indptr)[some] == 0)
             if len(unwanted):
                 best[start + unwanted, :width] = _draw_buckets(some[unwanted], buckets, width)
         return best, lead
 
-    @torch.no_grad()
-    def _sum_scores(self, items: NDArray[np.int64]) -> Tensor:
+    def _sum_scores(self, items: NDArray[np.int64]) -> Floats:
         """Return the affinities of some items to all buckets (n, B)."""
-        device, buckets = self.network.device, self.network.buckets
+        buckets = self.network.buckets
         wanting = self.wanted_by[items].tocsc()
         points = np.flatnonzero(np.diff(wanting.indptr))
-        sums = torch.zeros((len(items), buckets), device=device)
+        sums = np.zeros((len(items), buckets), dtype=np.float32)
         step = max(1, _SUMMED // buckets)
         for start in range(0, len(points), step):
             some = points[start : start + step]
-            logits = self.network.score(self.points.take(some).to(device), self.head)
-            part = wanting[:, some].tocsr()
-            bags = part.indices, part.indptr[:-1]  # the queries of each item
-            places, starts = (torch.from_numpy(a).long().to(device) for a in bags)
-            scores = log_scores(logits, self.loss).exp_()
-            sums += torch.nn.functional.embedding_bag(places, scores, starts, mode="sum")
+            logits = self.network.score(self.points.take(some), self.head)
+            sums += wanting[:, some].tocsr() @ np.exp(log_scores(logits, self.loss))
         return sums
 
 

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from irli.base.memory import release_pages
 from irli.base.recipe import Recipe
 from irli.engine.hashing import UniversalHash, mix_numbers
 from irli.engine.top_k import SCORES
 from irli.learning.kmeans import kmeans, nearest_centroids
-from irli.learning.network import RouterNetwork
 from irli.learning.partition import Partition, assign_bounded, bucket_capacity
 from irli.learning.problem import Problem
 from irli.learning.sizes import count_linear
+from irli.learning.weights import Weights, draw_weights
 
 
-def make_network(problem: Problem, recipe: Recipe, heads: int) -> RouterNetwork:
-    """Return an untrained network for `heads` repetitions."""
+def make_weights(problem: Problem, recipe: Recipe, heads: int, rng: np.random.Generator) -> Weights:
+    """Return the weights of an untrained network for `heads` repetitions."""
     queries = problem.queries
     dim, sparse = queries.shape[1], not isinstance(queries, np.ndarray)
-    linear = count_linear(dim, recipe)
-    network = RouterNetwork(dim, linear, recipe.hidden, recipe.buckets, heads, sparse)
+    shape = dim, count_linear(dim, recipe), recipe.hidden
+    weights = draw_weights(shape, recipe.buckets, heads, sparse, rng)
     if recipe.standardize:
-        network.standardize(problem.items if problem.items_are_queries else queries)
-    return network
+        weights.standardize(problem.items if problem.items_are_queries else queries)
+    return weights
 
 
 def make_first_partition(
     items: NDArray[np.float32], recipe: Recipe, number: int, rng: np.random.Generator
-) -> tuple[Partition, Tensor | None]:
+) -> tuple[Partition, NDArray[np.float32] | None]:
     """Return the first partition of repetition `number`, and its centroids if it has any.
 
     It is a 2-universal hash (section 3.1), one bucket for each item, or bounded k-means.
@@ -42,9 +40,8 @@ def make_first_partition(
         return Partition(recipe.buckets, hashed(mix_numbers(np.arange(count)))[:, None]), None
     if recipe.start == "one-per-item":
         return Partition(count, np.arange(count, dtype=np.int32)[:, None]), None
-    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
     # A warm router sends queries to the centroids, so these have to be where the items are.
-    centroids = kmeans(items, recipe.buckets, generator, even=recipe.router == "warm")
+    centroids = kmeans(items, recipe.buckets, rng, even=recipe.router == "warm")
     return _assign_nearest(items, centroids, recipe), centroids
 
 
@@ -53,7 +50,9 @@ def limit_load(items: int, recipe: Recipe) -> int:
     return bucket_capacity(items * recipe.buckets_per_item, recipe.buckets, recipe.slack)
 
 
-def _assign_nearest(vectors: NDArray[np.float32], centroids: Tensor, recipe: Recipe) -> Partition:
+def _assign_nearest(
+    vectors: NDArray[np.float32], centroids: NDArray[np.float32], recipe: Recipe
+) -> Partition:
     """Put each vector into the bucket of its nearest centroid that has room."""
     size = max(1, SCORES // len(centroids))
 
@@ -67,10 +66,10 @@ def _assign_nearest(vectors: NDArray[np.float32], centroids: Tensor, recipe: Rec
         lead = np.empty(len(items), dtype=np.float32)
         for start in range(0, len(items), size):
             part = slice(start, start + size)
-            points = torch.from_numpy(np.asarray(vectors[items[part]]))
+            points = np.ascontiguousarray(vectors[items[part]])
             places, values = nearest_centroids(points, chosen, width)
-            best[part, :width] = buckets[places.numpy()]
-            lead[part] = (values[:, 0] - values[:, min(1, width - 1)]).numpy()
+            best[part, :width] = buckets[places]
+            lead[part] = values[:, 0] - values[:, min(1, width - 1)]
             release_pages(vectors)
         return best, lead
 

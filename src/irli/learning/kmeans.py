@@ -8,24 +8,27 @@ be split, and the smallest are dissolved in return.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from irli.engine.top_k import SCORES
+from irli import _native
+from irli.base.threads import run_all
+from irli.engine.top_k import top_k
 from irli.learning.sizes import KMEANS_ITERATIONS, KMEANS_ROUNDS, KMEANS_SAMPLE
-from irli.learning.torch_topk import top_k
+from irli.learning.threads import current_threads
 
 _POLISH = 5  # iterations over all centroids after two levels, which regain most of the loss
 _ONE_LEVEL = 4096  # with more centroids, two levels take far less time and lose little
 _MANY, _FEW = 1.3, 0.6  # times the mean size: larger clusters are split, smaller ones dissolved
+_ROWS = 1024  # vectors for a thread at a time
+
+Floats = NDArray[np.float32]
+Clusters = tuple[Floats, NDArray[np.int64]]  # the centroids, and in which cluster each vector is
 
 
-def kmeans(
-    rows: NDArray[np.float32], count: int, generator: torch.Generator, even: bool = False
-) -> Tensor:
+def kmeans(rows: Floats, count: int, rng: np.random.Generator, even: bool = False) -> Floats:
     """Return the centroids (count, d) of `rows` (n, d). There must be at least `count` rows.
 
     With `even`, there are as many centroids in dense places as these have rows.
@@ -33,107 +36,120 @@ def kmeans(
     Examples
     --------
     >>> points = np.array([[0.0], [0.1], [5.0], [5.1]], dtype=np.float32)
-    >>> kmeans(points, 2, torch.Generator().manual_seed(0)).sort(dim=0).values.T
-    tensor([[0.0500, 5.0500]])
+    >>> np.sort(kmeans(points, 2, np.random.default_rng(0)), axis=0).T
+    array([[0.05, 5.05]], dtype=float32)
     """
     limit = count * KMEANS_SAMPLE
-    chosen = np.arange(len(rows))
+    vectors = np.ascontiguousarray(rows)
     if len(rows) > limit:
-        chosen = torch.randperm(len(rows), generator=generator)[:limit].numpy()
-    vectors = torch.from_numpy(np.asarray(rows[chosen]))
+        vectors = np.ascontiguousarray(rows[np.sort(rng.choice(len(rows), limit, replace=False))])
     run = _run_lloyd if count <= _ONE_LEVEL else _run_two_levels
-    centroids, owner = run(vectors, count, generator)
-    return _even_out(vectors, centroids, owner, generator) if even else centroids
+    centroids, owner = run(vectors, count, rng)
+    return _even_out(vectors, centroids, owner, rng) if even else centroids
 
 
-def nearest_centroids(vectors: Tensor, centroids: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def nearest_centroids(
+    vectors: Floats, centroids: Floats, count: int
+) -> tuple[NDArray[np.int64], Floats]:
     """Return the `count` nearest centroids (n, count) and their scores q c - |c|^2 / 2."""
-    offset = -centroids.square().sum(dim=1) / 2
-    values, places = top_k(torch.addmm(offset, vectors, centroids.T), count)
+    scores = np.empty((len(vectors), len(centroids)), dtype=np.float32)
+    score = _offer(centroids).score
+    jobs = [partial(score, vectors[part], scores[part]) for part in _cut(vectors)]
+    run_all(jobs, current_threads())
+    values, places = top_k(scores, count, current_threads())
     return places, values
 
 
-def _run_lloyd(vectors: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    first = vectors[torch.randperm(len(vectors), generator=generator)[:count]]
-    return _improve(vectors, first.clone(), KMEANS_ITERATIONS, generator)
+def find_owners(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
+    """Return the nearest centroid of each vector (n,)."""
+    owner = np.empty(len(vectors), dtype=np.int64)
+    find = _offer(centroids).find_best
+    jobs = [partial(find, vectors[part], owner[part]) for part in _cut(vectors)]
+    run_all(jobs, current_threads())
+    return owner
+
+
+def _run_lloyd(vectors: Floats, count: int, rng: np.random.Generator) -> Clusters:
+    first = vectors[np.sort(rng.choice(len(vectors), count, replace=False))]
+    return _improve(vectors, first, KMEANS_ITERATIONS, rng)
 
 
 def _improve(
-    vectors: Tensor, centroids: Tensor, iterations: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+    vectors: Floats, centroids: Floats, iterations: int, rng: np.random.Generator
+) -> Clusters:
     """Return the means of the clusters, and in which cluster each vector (n,) is."""
-    count = len(centroids)
     for _ in range(iterations):
-        owner = _find_owners(vectors, centroids)
-        size = torch.bincount(owner, minlength=count)
-        total = torch.zeros_like(centroids).index_add_(0, owner, vectors)
+        owner = find_owners(vectors, centroids)
+        size = np.bincount(owner, minlength=len(centroids))
         filled = size > 0
-        centroids[filled] = total[filled] / size[filled, None]
+        centroids = centroids.copy()
+        centroids[filled] = _add_up(vectors, owner, size)[filled] / size[filled, None]
         empty = int((~filled).sum())
         if empty:  # a centroid without points restarts at a random point
-            fresh = torch.randint(len(vectors), (empty,), generator=generator)
-            centroids[~filled] = vectors[fresh]
+            centroids[~filled] = vectors[rng.integers(len(vectors), size=empty)]
     return centroids, owner
 
 
-def _run_two_levels(
-    vectors: Tensor, count: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _add_up(vectors: Floats, owner: NDArray[np.int64], size: NDArray[np.int64]) -> Floats:
+    """Return the sum of the vectors of each cluster (count, d)."""
+    total = np.zeros((len(size), vectors.shape[1]), dtype=np.float32)
+    filled = size > 0
+    starts = (np.cumsum(size) - size)[filled]
+    total[filled] = np.add.reduceat(vectors[np.argsort(owner, kind="stable")], starts, axis=0)
+    return total
+
+
+def _run_two_levels(vectors: Floats, count: int, rng: np.random.Generator) -> Clusters:
     """Split into about sqrt(count) groups, then split each group by its share of the points."""
     groups = math.isqrt(count)
-    _, owner = _run_lloyd(vectors, groups, generator)
-    size = torch.bincount(owner, minlength=groups)
-    shares = _divide_in_proportion(size, count)
+    _, owner = _run_lloyd(vectors, groups, rng)
+    shares = _divide_in_proportion(np.bincount(owner, minlength=groups), count)
     parts = [
-        _run_lloyd(vectors[owner == g], int(shares[g]), generator)[0]
+        _run_lloyd(vectors[owner == g], int(shares[g]), rng)[0]
         for g in range(groups)
         if shares[g] > 0
     ]
-    return _improve(vectors, torch.cat(parts), _POLISH, generator)
+    return _improve(vectors, np.concatenate(parts), _POLISH, rng)
 
 
 def _even_out(
-    vectors: Tensor, centroids: Tensor, owner: Tensor, generator: torch.Generator
-) -> Tensor:
+    vectors: Floats, centroids: Floats, owner: NDArray[np.int64], rng: np.random.Generator
+) -> Floats:
     """Split the largest clusters. The centroids for that are those of the smallest ones."""
     mean = len(vectors) / len(centroids)
     for _ in range(KMEANS_ROUNDS):
-        size = torch.bincount(owner, minlength=len(centroids))
-        order = torch.argsort(size, stable=True)
+        size = np.bincount(owner, minlength=len(centroids))
+        order = np.argsort(size, kind="stable")
         spare = order[size[order] < _FEW * mean].tolist()
-        large = order[size[order] > _MANY * mean].flip(0).tolist()
+        large = order[size[order] > _MANY * mean][::-1].tolist()
         if not spare or not large:
             break
-        points = torch.tensor_split(torch.argsort(owner, stable=True), size.cumsum(0)[:-1])
+        points = np.split(np.argsort(owner, kind="stable"), size.cumsum()[:-1])
         for cluster in large:
             more = math.ceil(len(points[cluster]) / (_MANY * mean)) - 1
             places = [cluster, *spare[:more]]
             spare = spare[more:]
-            centroids[places], _ = _run_lloyd(vectors[points[cluster]], len(places), generator)
-        centroids, owner = _improve(vectors, centroids, 1, generator)
+            centroids[places] = _run_lloyd(vectors[points[cluster]], len(places), rng)[0]
+        centroids, owner = _improve(vectors, centroids, 1, rng)
     return centroids
 
 
-def _divide_in_proportion(size: Tensor, count: int) -> Tensor:
+def _divide_in_proportion(size: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Divide `count` in proportion to `size` by largest remainders. No share exceeds its size."""
     exact = size * (count / size.sum())
-    share = exact.floor().long().minimum(size)
+    share = np.minimum(np.floor(exact).astype(np.int64), size)
     while (missing := count - int(share.sum())) > 0:
-        remainder = torch.where(share < size, exact - share, torch.tensor(-torch.inf))
-        share[torch.argsort(remainder, descending=True, stable=True)[:missing]] += 1
-        share = share.minimum(size)
-    return share
+        remainder = np.where(share < size, exact - share, -np.inf)
+        share[np.argsort(-remainder, kind="stable")[:missing]] += 1
+        share = np.minimum(share, size)
+    return np.asarray(share)
 
 
-def _find_owners(vectors: Tensor, centroids: Tensor) -> Tensor:
-    """Return the nearest centroid of each vector (n,)."""
-    offset = -centroids.square().sum(dim=1) / 2
-    owner = torch.empty(len(vectors), dtype=torch.int64)
-    size = max(1, SCORES // len(centroids))
-    # One buffer for all blocks. With a new one for each, the heap would grow with every block.
-    scores = torch.empty(min(size, len(vectors)), len(centroids))
-    for start in range(0, len(vectors), size):
-        block = vectors[start : start + size]
-        part = torch.addmm(offset, block, centroids.T, out=scores[: len(block)])
-        owner[start : start + size] = top_k(part, 1)[1][:, 0]
-    return owner
+def _offer(centroids: Floats) -> _native.Panels:
+    """Return the centroids as kernels compare them."""
+    offset = -np.square(centroids).sum(axis=1) / 2
+    return _native.Panels(np.ascontiguousarray(centroids), np.ascontiguousarray(offset))
+
+
+def _cut(vectors: Floats) -> list[slice]:
+    return [slice(start, start + _ROWS) for start in range(0, len(vectors), _ROWS)]

@@ -11,8 +11,6 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import TypedDict
 
-import torch
-
 from irli.base.progress import track
 from irli.base.recipe import Recipe
 from irli.base.types import Arrays, StrPath
@@ -119,7 +117,7 @@ def _learn_in_processes(
     """Learn the repetitions that the checkpoint does not have, in parallel processes."""
     missing = [group for group in group_repetitions(recipe) if checkpoint.load(group) is None]
     threads = max(1, options.thread_count // options.workers)
-    context = get_context("spawn")  # not forked: the threads of torch do not survive a fork
+    context = get_context("spawn")  # not forked: threads do not survive a fork
     devices = context.SimpleQueue()
     for device in list_devices(options.device, options.workers):
         devices.put(device)
@@ -148,6 +146,8 @@ def list_devices(device: str, workers: int) -> list[str]:
     """
     if device != "cuda":
         return [device] * workers
+    import torch
+
     count = torch.cuda.device_count()
     return [f"cuda:{worker % count}" for worker in range(workers)]
 

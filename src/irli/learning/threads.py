@@ -1,4 +1,4 @@
-"""The threads of learning: those of torch sleep while they wait, or there is only one.
+"""The threads of learning. Those of torch sleep while they wait, or there is only one.
 
 Threads of OpenMP wait for each other by spinning. Beside other programs, most wait for one that has
 no core: learning then takes several times the CPU time, and longer than with a single thread.
@@ -26,23 +26,27 @@ def let_threads_sleep() -> None:
 
 @contextmanager
 def use_threads(threads: int) -> Iterator[None]:
-    """Learn with `threads` threads. torch gets them if they sleep while they wait, else one."""
-    import torch
-
-    token, before = _threads.set(threads), torch.get_num_threads()
-    torch.set_num_threads(threads if os.environ.get(_POLICY, "").upper() == "PASSIVE" else 1)
+    """Learn with `threads` threads."""
+    token = _threads.set(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
         _threads.reset(token)
 
 
 @contextmanager
 def threads_for_step(multiplications: int) -> Iterator[None]:
-    """Let torch use one thread if a step takes few multiplications: waking others takes longer."""
-    with use_threads(current_threads() if multiplications >= _LARGE else 1):
+    """Give torch our threads if they sleep while they wait, and if a step is worth waking them."""
+    import torch
+
+    before = torch.get_num_threads()
+    sleeps = os.environ.get(_POLICY, "").upper() == "PASSIVE"
+    many = sleeps and multiplications >= _LARGE
+    torch.set_num_threads(current_threads() if many else 1)
+    try:
         yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def current_threads() -> int:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
@@ -19,27 +16,29 @@ from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.base.types import Arrays, Sparse
 from irli.learning.affinity import Affinity, SummedAffinity, choose_probe_cut
-from irli.learning.batches import Batch, Inputs, with_noise
-from irli.learning.initial import limit_load, make_first_partition, make_network
-from irli.learning.network import LOSS, Bagged, Pairs, log_scores
+from irli.learning.batches import Inputs
+from irli.learning.devices import CPU, name_device
+from irli.learning.initial import limit_load, make_first_partition, make_weights
+from irli.learning.network import Lesson, NativeNetwork, Network, Rates, log_scores
 from irli.learning.partition import Partition, assign_bounded, assign_least_loaded
 from irli.learning.problem import Problem
 from irli.learning.repetition import History, Repetition
 from irli.learning.sizes import count_drawn
-from irli.learning.state import pack_state, read_heads, unpack_state
-from irli.learning.threads import threads_for_step
+from irli.learning.state import pack_state, read_heads, read_soften, unpack_state
 from irli.learning.validation import Validation
+from irli.learning.weights import Weights, read_routers
 
 log = get_logger(__name__)
 
 _WARM_UP = 0.05  # share of the steps in which the learning rate rises
-_LAST_RATE = 0.05  # the final learning rate, relative to the largest
+_FIRST_RATE, _LAST_RATE = 0.04, 0.002  # the learning rates at both ends, relative to the largest
 _SPARSE_RATE = 25.0  # the most by which the learning rate of rare features is raised
 _USUAL_FEATURE = 27  # the rate is not raised for features that at least one in 27 rows has
 _LONGEST_GAP = 2 / 3  # of the length of a query
 _SHARP = 64.0  # factor of the centroid scores from which on the projection learns more slowly
 _ORDER = 0x0D  # random stream of the order in which items choose a bucket
 _SAMPLE = 1024  # queries that choose the temperature
+_WEIGHTS = 0x7E  # random stream of the first weights
 
 
 def learn_repetitions(
@@ -65,21 +64,19 @@ def learn_repetitions(
     each epoch but the last.
     """
     what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed * 10_007 + numbers[0])
-        learner = Learner(problem, recipe, numbers, earlier, device, start, saved)
-        last = False
-        for epoch in track(range(1, recipe.epochs + 1), progress, what):
-            if last or epoch <= learner.epoch:
-                continue
-            loss = learner.train_epoch()
-            last = epoch == recipe.epochs
-            if last or epoch % recipe.repartition_every == 0:
-                last = last or learner.has_converged()
-                learner.end_round(epoch, loss, last)
-            if save is not None and not last:
-                save(pack_state(learner, epoch))
-        return learner.export()
+    learner = Learner(problem, recipe, numbers, earlier, device, start, saved)
+    last = False
+    for epoch in track(range(1, recipe.epochs + 1), progress, what):
+        if last or epoch <= learner.epoch:
+            continue
+        loss = learner.train_epoch(epoch)
+        last = epoch == recipe.epochs
+        if last or epoch % recipe.repartition_every == 0:
+            last = last or learner.has_converged()
+            learner.end_round(epoch, loss, last)
+        if save is not None and not last:
+            save(pack_state(learner, epoch))
+    return learner.export()
 
 
 @dataclass
@@ -125,153 +122,99 @@ class Learner:
     ) -> None:
         self.problem = problem
         self.recipe = recipe
-        self.device = torch.device(device)
         self.queries = Inputs(problem.queries)
         self.weights = np.asarray(problem.weights)
         for repetition in earlier if recipe.boost else []:
             self.weights = self.weights * _miss_chances(problem, repetition, recipe)
         self.points, self.wanted_by = self._list_scored()
-        self.noise = (
-            recipe.noise * measure_gaps(problem)
-            if recipe.noise
-            else np.zeros(len(self.queries), dtype=np.float32)
-        )
+        noise = recipe.noise * measure_gaps(problem) if recipe.noise else None
+        self.lesson = Lesson(problem, self.weights, noise)
         self.validation = Validation(problem.held_truth)
-        self.network = make_network(problem, recipe, len(numbers))
         self.rng = np.random.default_rng([recipe.seed, numbers[0]])
         self.heads: list[Head] = []
         if saved is not None:
-            self._restore(numbers, saved)
+            known = read_heads(saved, recipe.buckets)
+            self.heads = [
+                Head(number, place, **head)
+                for place, (number, head) in enumerate(zip(numbers, known, strict=True))
+            ]
         elif start is not None:
-            self._resume(numbers, start)
-        else:
-            for place, number in enumerate(numbers):
-                self._begin(place, number)
-        self._make_optimizers()
+            moving = recipe.start != "one-per-item"
+            self.heads = [
+                Head(number, place, repetition.partition, moving)
+                for place, (number, repetition) in enumerate(zip(numbers, start, strict=True))
+            ]
+        weights = read_routers([one.router for one in start]) if start else self._begin(numbers)
+        if saved is not None:
+            weights.near, weights.most, weights.slope = read_soften(saved)
+        self.network = open_network(weights, problem, recipe, device, numbers[0])
+        self.rates = schedule_rates(recipe, self._count_steps())
         self.epoch = 0 if saved is None else unpack_state(self, saved)  # the last finished one
+        if saved is None and start is None and recipe.buckets_per_item > 1:
+            for head in self.heads:
+                first = head.partition.assignment[:, 0]
+                head.partition = self._assign(head, self._score_affinity(head), first)
 
-    def _restore(self, numbers: Sequence[int], saved: Arrays) -> None:
-        """Go on with the repetitions of a checkpoint."""
-        self.network.to(self.device)
-        heads = read_heads(saved, self.network.buckets)
-        for place, (number, head) in enumerate(zip(numbers, heads, strict=True)):
-            self.heads.append(Head(number, place, **head))
+    def _begin(self, numbers: Sequence[int]) -> Weights:
+        """Return the first weights, those of centroids if there are any, and make partitions."""
+        recipe, problem = self.recipe, self.problem
+        drawn = np.random.default_rng([recipe.seed, numbers[0], _WEIGHTS])
+        weights = make_weights(problem, recipe, len(numbers), drawn)
+        if self.heads:  # they go on
+            return weights
+        for place, number in enumerate(numbers):
+            rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
+            partition, centroids = make_first_partition(problem.items, recipe, number, rng)
+            self.heads.append(Head(number, place, partition, recipe.start != "one-per-item"))
+            if recipe.router == "warm" and centroids is not None:
+                self._warm_up(weights, centroids, partition, rng)
+        return weights
 
-    def _resume(self, numbers: Sequence[int], start: list[Repetition]) -> None:
-        """Start from routers and partitions that were learned before."""
-        self.network.load_routers([repetition.router for repetition in start])
-        self.network.to(self.device)
-        for place, (number, repetition) in enumerate(zip(numbers, start, strict=True)):
-            moving = self.recipe.start != "one-per-item"
-            self.heads.append(Head(number, place, repetition.partition, moving))
-
-    def _begin(self, place: int, number: int) -> None:
-        """Add a repetition with its first partition, and start its router from the centroids."""
-        recipe = self.recipe
-        rng = self.rng if place == 0 else np.random.default_rng([recipe.seed, number])
-        partition, centroids = make_first_partition(self.problem.items, recipe, number, rng)
-        head = Head(number, place, partition, moving=recipe.start != "one-per-item")
-        self.heads.append(head)
-        if recipe.router == "warm" and centroids is not None:
-            rows = rng.choice(len(self.queries), size=_SAMPLE, p=self.problem.sampling)
-            pairs, queries = self._make_batch(np.sort(rows))
-            pairs = Pairs(*(part.cpu() for part in pairs))
-            # Sample queries may be far from all centroids, and learn to be sure all the same.
-            soften = bool((self.problem.query_items >= 0).all())
-            product = self.problem.metric == "ip"
-            self.network.warm_start(centroids, product, pairs, queries, soften)
-        self.network.to(self.device)
-        if recipe.buckets_per_item > 1:
-            first = partition.assignment[:, 0]
-            head.partition = self._assign(head, self._score_affinity(head), first)
+    def _warm_up(
+        self,
+        weights: Weights,
+        centroids: NDArray[np.float32],
+        partition: Partition,
+        rng: np.random.Generator,
+    ) -> None:
+        """Start the weights from the centroids."""
+        problem = self.problem
+        rows = np.sort(rng.choice(len(self.queries), size=_SAMPLE, p=problem.sampling))
+        lengths = problem.indptr[rows + 1] - problem.indptr[rows]
+        row = np.repeat(np.arange(len(rows)), lengths)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        pair = np.repeat(problem.indptr[rows], lengths) + within
+        weight = self.weights[pair]
+        total = np.bincount(row, weights=weight, minlength=len(rows))
+        wanted = (
+            row,
+            partition.assignment[problem.indices[pair]],
+            (weight / np.maximum(total[row], 1e-12)).astype(np.float32),
+        )
+        # Sample queries may be far from all centroids, and learn to be sure all the same.
+        soften = bool((problem.query_items >= 0).all())
+        queries: Any = self.queries.take(rows)
+        weights.start_from_centroids(centroids, problem.metric == "ip", queries, wanted, soften)
 
     # --- training ------------------------------------------------------------------------------
 
-    def _make_optimizers(self) -> None:
-        """Make the optimizers and their schedules. Sparse features have their own optimizer."""
-        recipe, layer = self.recipe, self.network.hidden
-        plain = recipe.schedule == "constant"
-        sparse = [layer.table.weight] if isinstance(layer, Bagged) else []
-        linear = [] if self.network.linear is None else [self.network.linear.weight]
-        dense = [p for p in self.network.parameters() if all(p is not q for q in sparse + linear)]
-        rate = recipe.learning_rate
-        self.optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
-        if linear:
-            slower = min(1.0, _SHARP / self.network.sharpness)
-            self.optimizers.append(torch.optim.Adam(linear, lr=slower * rate))
-        if sparse:
-            faster = 1.0 if plain else _raise_sparse_rate(self.problem.queries)
-            self.optimizers.append(torch.optim.SparseAdam(sparse, lr=faster * rate))
-        steps = recipe.epochs * -(-count_drawn(len(self.queries), self.recipe) // recipe.batch_size)
-        self.schedules = [
-            torch.optim.lr_scheduler.OneCycleLR(
-                optimizer,
-                optimizer.param_groups[0]["lr"],
-                total_steps=steps + 1,
-                pct_start=_choose_warm_up_share(steps + 1),
-                cycle_momentum=False,
-                final_div_factor=1 / _LAST_RATE,
-            )
-            for optimizer in ([] if plain else self.optimizers)
-        ]
+    def _count_steps(self) -> int:
+        """Return the steps of an epoch."""
+        return -(-count_drawn(len(self.queries), self.recipe) // self.recipe.batch_size)
 
-    def train_epoch(self) -> float:
+    def train_epoch(self, epoch: int) -> float:
         """Train the routers for one epoch. Return the mean loss."""
-        self.network.train()
-        step = self.recipe.batch_size * self.network.out.weight.numel()
-        with threads_for_step(step):
-            losses = [self._step(rows) for rows in self._draw_batches()]
-        return float(torch.stack(losses).double().mean())
+        steps = self._count_steps()
+        rates = self.rates[(epoch - 1) * steps : epoch * steps]
+        assignments = [head.partition.assignment for head in self.heads]
+        return self.network.learn(self.lesson, assignments, self._draw_rows(), rates)
 
-    def _step(self, rows: NDArray[np.int64]) -> Tensor:
-        """Train the routers on a batch. Return the loss, which stays on the device.
-
-        Nothing but the batch is copied to the device, and nothing is waited for.
-        """
-        pairs, queries = self._make_batch(rows)
-        queries = with_noise(queries, self.noise[rows]).to(self.device)
-        mixed = self.recipe.mixed_precision
-        with torch.autocast(self.device.type, torch.bfloat16) if mixed else nullcontext():
-            logits = self.network(queries)
-        loss = LOSS[self.recipe.loss](logits.float().flatten(0, 1), pairs)
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        for schedule in self.schedules:
-            schedule.step()
-        return loss.detach()
-
-    def _draw_batches(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the query rows of each batch of an epoch."""
-        size, step = count_drawn(len(self.queries), self.recipe), self.recipe.batch_size
+    def _draw_rows(self) -> NDArray[np.int64]:
+        """Return the query rows of an epoch, in order."""
         if self.recipe.epoch_size == 0:
-            rows = self.rng.permutation(len(self.queries))
-        else:
-            rows = self.rng.choice(len(self.queries), size=size, p=self.problem.sampling)
-        for start in range(0, size, step):
-            yield rows[start : start + step]
-
-    def _make_batch(self, rows: NDArray[np.int64]) -> tuple[Pairs, Batch]:
-        """Return the queries, and their relevant items with the current buckets of these."""
-        starts, stops = self.problem.indptr[rows], self.problem.indptr[rows + 1]
-        lengths = stops - starts
-        row = np.repeat(np.arange(len(rows)), lengths)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        pair = np.repeat(starts, lengths) + within
-        weight = self.weights[pair]
-        total = np.bincount(row, weights=weight, minlength=len(rows)).astype(np.float32)
-        weight = weight / np.maximum(total[row], 1e-12)
-        item = self.problem.indices[pair]
-        count = self.network.heads  # each query has a row of logits for each head
-        buckets = [head.partition.assignment[item].astype(np.int64) for head in self.heads]
-        pairs = Pairs(
-            row=torch.from_numpy(np.concatenate([row * count + h.place for h in self.heads])),
-            bucket=torch.from_numpy(np.concatenate(buckets)),
-            weight=torch.from_numpy(np.tile(weight, len(self.heads))),
-        )
-        return Pairs(*(part.to(self.device) for part in pairs)), self.queries.take(rows)
+            return self.rng.permutation(len(self.queries))
+        size = count_drawn(len(self.queries), self.recipe)
+        return self.rng.choice(len(self.queries), size=size, p=self.problem.sampling)
 
     # --- re-partitioning -----------------------------------------------------------------------
 
@@ -354,14 +297,11 @@ class Learner:
 
     def measure(self, epoch: int, loss: float) -> None:
         """Measure the routers and the partitions that they were trained on by held-out queries."""
-        self.network.eval()
-        held = Inputs(self.problem.held_queries)
-        batch = held.take(np.arange(len(held))).to(self.device)
+        held: Any = self.problem.held_queries
         for head in self.heads:
-            with torch.no_grad():
-                logits = self.network.score(batch, head.place)
-            head.log_probabilities = torch.log_softmax(logits, dim=1).cpu().numpy()
-            head.log_scores = log_scores(logits, self.recipe.loss).cpu().numpy()
+            logits = self.network.score(held, head.place)
+            head.log_probabilities = log_scores(logits, "softmax")
+            head.log_scores = log_scores(logits, self.recipe.loss)
             summary = load_summary(head.partition.loads())
             measured = head.log_probabilities, head.partition
             head.round = {
@@ -376,7 +316,7 @@ class Learner:
 
     def export(self) -> list[Repetition]:
         """Return the routers as arrays, with their partitions."""
-        pairs = zip(self.heads, self.network.to_routers(), strict=True)
+        pairs = zip(self.heads, self.network.read().to_routers(), strict=True)
         return [Repetition(router, head.partition, head.history) for head, router in pairs]
 
 
@@ -399,12 +339,45 @@ def measure_gaps(problem: Problem) -> NDArray[np.float32]:
     return gaps
 
 
-def _choose_warm_up_share(steps: int) -> float:
-    """Return the share of the steps in which the learning rate rises.
+def open_network(
+    weights: Weights, problem: Problem, recipe: Recipe, device: str, number: int
+) -> Network:
+    """Return a network of kernels, or one of torch on other devices than the CPU."""
+    sparse = not isinstance(problem.queries, np.ndarray)
+    # A step of the linear columns changes sharp logits a lot.
+    rates = Rates(min(1.0, _SHARP / weights.sharpness))
+    if sparse and recipe.schedule != "constant":
+        rates.sparse = _raise_sparse_rate(problem.queries)
+    seed = recipe.seed * 10_007 + number
+    if device == CPU:
+        return NativeNetwork(weights, sparse, recipe.loss, rates, seed)
+    from irli.learning.torch_network import TorchNetwork
 
-    torch divides by the number of these steps minus one, which must not be zero.
+    mixed = recipe.mixed_precision
+    return TorchNetwork(weights, sparse, recipe.loss, rates, name_device(device), seed, mixed)
+
+
+def schedule_rates(recipe: Recipe, steps: int) -> NDArray[np.float64]:
+    """Return the learning rate of each step, for so many steps an epoch.
+
+    With a "one-cycle" schedule it rises along a cosine, and then falls along another.
+
+    Examples
+    --------
+    >>> rates = schedule_rates(Recipe(learning_rate=1.0, epochs=10), steps=10)
+    >>> rates[[0, 4, 52, 99]].round(3).tolist()
+    [0.04, 1.0, 0.501, 0.002]
     """
-    return _WARM_UP if _WARM_UP * steps != 1 else 1.5 * _WARM_UP
+    total = recipe.epochs * steps
+    if recipe.schedule == "constant":
+        return np.full(total, recipe.learning_rate)
+    peak = max(1.0, _WARM_UP * (total + 1) - 1)
+    step = np.arange(total)
+    rising = np.minimum(step / peak, 1)
+    falling = np.clip((step - peak) / max(total - peak, 1), 0, 1)
+    up = _FIRST_RATE + (1 - _FIRST_RATE) * (1 - np.cos(np.pi * rising)) / 2
+    down = _LAST_RATE + (1 - _LAST_RATE) * (1 + np.cos(np.pi * falling)) / 2
+    return np.asarray(recipe.learning_rate * np.where(step < peak, up, down))
 
 
 def _raise_sparse_rate(queries: Any) -> float:

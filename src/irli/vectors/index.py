@@ -127,12 +127,12 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
             contents = assemble_exact(vectors, metric, recipe, ids=named.values)
             return self._set(dataclasses.replace(contents, strings=named.strings), source)
 
-        from irli.learning import learn, load_runs
+        from irli.learning import check_device, learn
         from irli.vectors.build.problem import make_problem
         from irli.vectors.finders import choose_finder
         from irli.vectors.tuning.tune import KS
 
-        load_runs(run.device)  # fails early if torch or the device is missing
+        check_device(run.device, recipe.mixed_precision)  # fails early
         problem, held, truth = make_problem(
             vectors,
             metric,

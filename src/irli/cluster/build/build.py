@@ -24,7 +24,7 @@ from irli.cluster.build.job import Job
 from irli.cluster.build.workdir import is_complete, mark_complete, unmark_complete
 from irli.cluster.shards.ray_client import connect, unwrap_errors
 from irli.errors import ClusterError
-from irli.learning import load_runs
+from irli.learning import check_device
 from irli.learning.checkpoint import Checkpoint, claim_checkpoint
 from irli.learning.options import LearnArguments, LearnOptions
 from irli.learning.problem import Problem
@@ -40,7 +40,8 @@ def build(job: Job, ray: str | None, progress: Progress) -> None:
 
     Other builds in the same folder are refused meanwhile. They would remove each other's files.
     """
-    load_runs(job.device if ray is None else "cpu")  # the driver needs no GPU
+    if ray is None:  # else the driver needs no GPU
+        check_device(job.device, job.recipe.mixed_precision)
     groups = [
         group_repetitions(job.recipe_of(shard)) if job.learned_by(shard) == shard else []
         for shard in range(job.shards)
@@ -101,7 +102,9 @@ def learn(job: Job, shard: int, numbers: list[int]) -> None:
     """Learn these repetitions of a shard. Those that they build on must be learned already."""
     if _are_finished(job, shard):
         return
-    runs = load_runs(job.device)  # fails early if torch or the device is missing here
+    from irli.learning import runs
+
+    check_device(job.device)  # fails early if torch or the device is missing here
     problem = Problem.load(job.problem(shard))
     options = LearnOptions(threads=job.threads, device=job.device)
     recipe = job.learned_recipe(shard)
