@@ -32,6 +32,29 @@ void normalize(const Matrix& rows, const Array<float, nb::ndim<2>>& out) {
   kernels().normalize_rows(rows.data(), count, dim, out.data());
 }
 
+// Add each row to the sum of its group. Groups are counted, too.
+void add_rows(const Matrix& rows, const Array<const int64_t, nb::ndim<1>>& groups,
+              const Array<double, nb::ndim<2>>& sums) {
+  const int64_t count = static_cast<int64_t>(rows.shape(0));
+  const int64_t dim = static_cast<int64_t>(rows.shape(1));
+  const int64_t most = static_cast<int64_t>(sums.shape(0));
+  check_shape("groups", groups, {count});
+  check_shape("sums", sums, {-1, dim});
+  bool good = true;
+  {
+    nb::gil_scoped_release unlocked;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t group = groups.data()[i];
+      good = good && group >= 0 && group < most;
+      if (!good) break;
+      const float* row = rows.data() + i * dim;
+      double* sum = sums.data() + group * dim;
+      for (int64_t j = 0; j < dim; ++j) sum[j] += static_cast<double>(row[j]);
+    }
+  }
+  if (!good) throw std::invalid_argument("The array 'groups' holds a number that is out of bounds.");
+}
+
 // A matrix (columns, depth) that many rows are multiplied with, and what is added for each column.
 class Panels {
  public:
@@ -86,6 +109,7 @@ void bind_dense(nb::module_& m) {
            as_is("offsets"))
       .def("find_best", &Panels::find_best, as_is("rows"), as_is("best"))
       .def("score", &Panels::score, as_is("rows"), as_is("out"));
+  m.def("add_rows", &add_rows, as_is("rows"), as_is("groups"), as_is("sums"));
   m.def("normalize_rows", &normalize, as_is("rows"), as_is("out"));
 }
 

@@ -142,6 +142,11 @@ def multiply_rows(
 def normalize_rows(rows: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Write the rows (n, d) scaled to unit length. A row that is not finite becomes NaN."""
 
+def add_rows(
+    rows: NDArray[np.float32], groups: NDArray[np.int64], sums: NDArray[np.float64]
+) -> None:
+    """Add each row (n, d) to the row of `sums` (w, d) that its group (n,) names."""
+
 @final
 class Panels:
     """A matrix (w, d) that rows are multiplied with, and what is added for each of its rows."""

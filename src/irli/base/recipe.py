@@ -123,8 +123,8 @@ class VectorSettings:
     neighbors : int
         How many exact nearest neighbours are relevant to a query where no relevance is given.
     neighbor_recall : float
-        The recall of these neighbours. 1: all items are compared. Less: an index of the items finds
-        them, which takes a small part of the time where there are millions.
+        The recall of these neighbours. 1: all items are compared. Less: only those of the nearest
+        clusters, which takes a small part of the time.
     training_points : int
         The most base vectors that serve as training queries.
     query_share : float
@@ -145,7 +145,7 @@ class VectorSettings:
     scoring: str = _choice("int8", "full")
     pieces: int | None = _int(_BY_DATA, at_most=MOST_PIECES)
     neighbors: int = _int(20, at_least=1)
-    neighbor_recall: float = _float(1.0, at_least=0.5, at_most=1.0)
+    neighbor_recall: float = _float(0.97, at_least=0.5, at_most=1.0)
     training_points: int = _int(_BY_DATA, at_least=1)
     query_share: float = _float(0.4, at_most=1.0)
     mixed_queries: int = _int(20_000)
@@ -387,6 +387,7 @@ _PAPER_VECTORS: dict[str, Any] = _PAPER | {
     "scoring": "full",
     "pieces": 0,
     "neighbors": 100,
+    "neighbor_recall": 1.0,
     "training_points": 10_000_000,
     "mixed_queries": 0,
     "noise": 0.0,

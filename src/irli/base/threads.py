@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,19 @@ def _read_environment() -> int | None:
             f"-1 for one on each core. Got {text!r} instead. Unset it to use every core."
         )
     return int(text)
+
+
+@contextmanager
+def limit_blas() -> Iterator[None]:
+    """Let the products of NumPy run on one thread.
+
+    Those of more threads spin while they wait: beside other programs, small products then take many
+    times the CPU time. What is worth several threads here has threads of its own.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from irli import _native
 from irli.base.checks import check_int
 from irli.base.progress import Progress, track
-from irli.base.threads import run_all, thread_count
+from irli.base.threads import limit_blas, run_all, thread_count
 
 # The size of a tile. Its scores stay in the cache between the product and the selection.
 _QUERIES, _ITEMS = 512, 2048
@@ -67,9 +66,9 @@ def exact_neighbors(
         rows = np.full(len(queries), -1, dtype=np.int64)
     rows = np.ascontiguousarray(rows, dtype=np.int64)
     threads = thread_count(threads)
-    with threadpool_limits(1, user_api="blas"):  # each thread has its own block
+    with limit_blas():  # each thread has its own block
         tiles = _Tiles(base, metric == "l2", np.float32)
-        if metric == "l2" and not _is_precise(queries[:_SAMPLE], base, rows[:_SAMPLE], tiles):
+        if metric == "l2" and not is_precise(queries, base, rows):
             tiles = _Tiles(base, True, np.float64)
         elif base.shape[1] >= _LONG and len(rows) > _MOST * len(base) and (rows >= 0).all():
             return _search_pairs(tiles, k, threads, progress)[rows]
@@ -204,13 +203,15 @@ def _find_centre(base: NDArray[np.float32]) -> NDArray[np.float32]:
     return centre
 
 
-def _is_precise(
-    queries: NDArray[np.float32],
-    base: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    tiles: _Tiles,
+def is_precise(
+    queries: NDArray[np.float32], base: NDArray[np.float32], rows: NDArray[np.int64]
 ) -> bool:
-    """Whether float32 can tell the neighbours of most queries from items that are a bit farther."""
+    """Whether float32 can tell the neighbours of most queries from items that are a bit farther.
+
+    For l2, where a sample of the queries tells. `rows` are those of `base` that queries are.
+    """
+    queries, rows = queries[:_SAMPLE], rows[:_SAMPLE]
+    tiles = _Tiles(base, True, np.float32)
     if len(base) == 0:
         return True
     found = np.full((len(queries), _NEAREST), -1, dtype=np.int64)

@@ -9,6 +9,7 @@ from typing import Any
 
 from irli.base.recipe import Recipe
 from irli.learning.devices import check_device as check_device
+from irli.learning.neighbors import near_neighbors as near_neighbors
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition
@@ -38,6 +39,6 @@ def learn(
 
 def load_neighbors() -> Any:
     """Import what finds exact neighbours by torch."""
-    from irli.learning.neighbors import torch_neighbors
+    from irli.learning.torch_neighbors import torch_neighbors
 
     return torch_neighbors

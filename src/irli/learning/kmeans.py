@@ -71,10 +71,10 @@ def find_owners(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
 
 def _run_lloyd(vectors: Floats, count: int, rng: np.random.Generator) -> Clusters:
     first = vectors[np.sort(rng.choice(len(vectors), count, replace=False))]
-    return _improve(vectors, first, KMEANS_ITERATIONS, rng)
+    return improve_centroids(vectors, first, KMEANS_ITERATIONS, rng)
 
 
-def _improve(
+def improve_centroids(
     vectors: Floats, centroids: Floats, iterations: int, rng: np.random.Generator
 ) -> Clusters:
     """Return the means of the clusters, and in which cluster each vector (n,) is."""
@@ -82,21 +82,14 @@ def _improve(
         owner = find_owners(vectors, centroids)
         size = np.bincount(owner, minlength=len(centroids))
         filled = size > 0
+        sums = np.zeros(centroids.shape)
+        _native.add_rows(vectors, owner, sums)
         centroids = centroids.copy()
-        centroids[filled] = _add_up(vectors, owner, size)[filled] / size[filled, None]
+        centroids[filled] = sums[filled] / size[filled, None]
         empty = int((~filled).sum())
         if empty:  # a centroid without points restarts at a random point
             centroids[~filled] = vectors[rng.integers(len(vectors), size=empty)]
     return centroids, owner
-
-
-def _add_up(vectors: Floats, owner: NDArray[np.int64], size: NDArray[np.int64]) -> Floats:
-    """Return the sum of the vectors of each cluster (count, d)."""
-    total = np.zeros((len(size), vectors.shape[1]), dtype=np.float32)
-    filled = size > 0
-    starts = (np.cumsum(size) - size)[filled]
-    total[filled] = np.add.reduceat(vectors[np.argsort(owner, kind="stable")], starts, axis=0)
-    return total
 
 
 def _run_two_levels(vectors: Floats, count: int, rng: np.random.Generator) -> Clusters:
@@ -109,7 +102,7 @@ def _run_two_levels(vectors: Floats, count: int, rng: np.random.Generator) -> Cl
         for g in range(groups)
         if shares[g] > 0
     ]
-    return _improve(vectors, np.concatenate(parts), _POLISH, rng)
+    return improve_centroids(vectors, np.concatenate(parts), _POLISH, rng)
 
 
 def _even_out(
@@ -130,7 +123,7 @@ def _even_out(
             places = [cluster, *spare[:more]]
             spare = spare[more:]
             centroids[places] = _run_lloyd(vectors[points[cluster]], len(places), rng)[0]
-        centroids, owner = _improve(vectors, centroids, 1, rng)
+        centroids, owner = improve_centroids(vectors, centroids, 1, rng)
     return centroids
 
 

@@ -20,7 +20,7 @@ from irli.base.index import Configured
 from irli.base.logs import describe_few, warn
 from irli.base.memory import MappedFile
 from irli.base.recipe import Recipe
-from irli.base.threads import thread_count
+from irli.base.threads import limit_blas, thread_count
 from irli.errors import InvalidParameter, NotFitted
 from irli.vectors.parameters import SearchArguments, SearchParameters
 from irli.vectors.range_search import rank_by_distance
@@ -247,6 +247,7 @@ class VectorFront(Configured, Generic[E]):
 
     # --- tuning --------------------------------------------------------------------------------
 
+    @limit_blas()
     def tune(self, recall: float = RECALL, k: int = K, queries: Any = None) -> TuneResult:
         """Find the search of least work that reaches `recall`, and make it the default.
 

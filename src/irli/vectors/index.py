@@ -15,6 +15,7 @@ from irli.base.ids import make_ids
 from irli.base.index import SavedIndex
 from irli.base.memory import MappedFile, align
 from irli.base.recipe import AUTO, Recipe, as_recipe
+from irli.base.threads import limit_blas
 from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
@@ -68,6 +69,7 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
 
     # --- learning ------------------------------------------------------------------------------
 
+    @limit_blas()
     def fit(
         self,
         X: Any,
