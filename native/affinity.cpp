@@ -13,31 +13,36 @@ constexpr float kLeastSuit = 1e-20f;  // keeps products out of the denormal numb
 
 // The affinities of one item, and the buckets whose affinity is not zero.
 struct Sums {
-  std::vector<float> affinity;
-  std::vector<int32_t> touched;
+  std::vector<float> affinity;   // (B)
+  std::vector<int32_t> touched;  // (B + 1): of which `count` are in use
+  size_t count = 0;
+
+  // List a bucket if its affinity is zero, without a branch that would depend on that.
+  void touch(size_t bucket) {
+    touched[count] = static_cast<int32_t>(bucket);
+    count += affinity[bucket] == 0;
+  }
 };
 
 // Add the scores of one query, weighted by the chance that it misses the item in bucket `held`.
 template <class Bucket>
-bool add_scores(const BestBuckets<Bucket>& best, int64_t query, float item_weight, int32_t held,
+bool add_scores(const BestBuckets<Bucket>& best, int64_t query, float weight, int32_t held,
                 Sums& sums) {
   if (query < 0 || query >= best.queries) return false;
   const Bucket* buckets = best.buckets + query * best.kept;
   const float* chances = best.chances + query * best.kept;
-  double weight = item_weight;
-  for (int64_t t = 0; t < best.kept; ++t) {
-    if (static_cast<int64_t>(buckets[t]) == held) {
-      weight *= 1.0 - chances[t];
-      break;
-    }
-  }
+  if (held >= 0)
+    for (int64_t t = 0; t < best.kept; ++t)
+      if (static_cast<int64_t>(buckets[t]) == held) {
+        weight *= 1 - chances[t];
+        break;
+      }
+  const size_t all = sums.affinity.size();
   for (int64_t t = 0; t < best.kept; ++t) {
     const size_t bucket = static_cast<size_t>(buckets[t]);
-    if (bucket >= sums.affinity.size()) return false;
-    float& affinity = sums.affinity[bucket];
-    if (affinity == 0) sums.touched.push_back(static_cast<int32_t>(bucket));
-    affinity = static_cast<float>(affinity + (weight * chances[t] * best.factors[bucket] +
-                                              static_cast<double>(kLeastAffinity)));
+    if (bucket >= all) return false;
+    sums.touch(bucket);
+    sums.affinity[bucket] += weight * chances[t] * best.factors[bucket] + kLeastAffinity;
   }
   return true;
 }
@@ -48,29 +53,30 @@ bool add_others(const int32_t* buckets, const float* suits, int64_t count, Sums&
     const size_t bucket = static_cast<size_t>(buckets[j]);
     if (bucket >= sums.affinity.size()) return false;
     if (sums.affinity[bucket] != 0) continue;
+    sums.touch(bucket);
     sums.affinity[bucket] = larger_of(suits[j], kLeastSuit) * kLeastAffinity;
-    sums.touched.push_back(buckets[j]);
   }
   return true;
 }
 
 void drop_forbidden(const bool* allowed, Sums& sums) {
   size_t left = 0;
-  for (const int32_t bucket : sums.touched) {
+  for (size_t t = 0; t < sums.count; ++t) {
+    const int32_t bucket = sums.touched[t];
     if (allowed[bucket]) {
       sums.touched[left++] = bucket;
     } else {
       sums.affinity[static_cast<size_t>(bucket)] = 0;
     }
   }
-  sums.touched.resize(left);
+  sums.count = left;
 }
 
 // Write the best touched buckets and clear the sums. Of equal buckets, the one that was touched
 // first comes first. Return how far the best one leads.
 float take_best(Sums& sums, std::vector<uint64_t>& keys, int64_t wanted, int32_t* ranking) {
   keys.clear();
-  for (size_t t = 0; t < sums.touched.size(); ++t) {
+  for (size_t t = 0; t < sums.count; ++t) {
     float& affinity = sums.affinity[static_cast<size_t>(sums.touched[t])];
     if (affinity > -1) keys.push_back(make_key(affinity, static_cast<uint32_t>(t)));  // not NaN
     affinity = 0;
@@ -83,7 +89,7 @@ float take_best(Sums& sums, std::vector<uint64_t>& keys, int64_t wanted, int32_t
   sort_down(keys.data(), count);
   for (int64_t t = 0; t < wanted; ++t)
     ranking[t] = t < count ? sums.touched[key_number(keys[static_cast<size_t>(t)])] : -1;
-  sums.touched.clear();
+  sums.count = 0;
   const float first = count > 0 ? key_value(keys[0]) : -1;
   if (wanted == 1) return 0;
   return first - (count > 1 ? key_value(keys[1]) : -1);
@@ -97,7 +103,7 @@ bool rank_buckets(const Items& items, const bool* allowed, int64_t buckets, cons
                   int32_t* ranking, float* lead) {
   Sums sums;
   sums.affinity.assign(static_cast<size_t>(buckets), 0.0f);
-  sums.touched.reserve(static_cast<size_t>(buckets));
+  sums.touched.assign(static_cast<size_t>(buckets) + 1, 0);
   std::vector<uint64_t> keys;
   keys.reserve(static_cast<size_t>(buckets));
   for (int64_t row = 0; row < items.count; ++row) {

@@ -53,14 +53,13 @@ class Case(NamedTuple):
         return ranking, lead
 
     def add(self, affinity: dict[int, np.float32], query: int, weight: Any, held: int) -> None:
-        weight = float(weight)
+        weight = np.float32(weight)
         for bucket, chance in zip(self.best.buckets[query], self.best.chances[query], strict=True):
             if bucket == held:
-                weight *= 1 - float(chance)
+                weight *= 1 - chance
         for bucket, chance in zip(self.best.buckets[query], self.best.chances[query], strict=True):
-            more = weight * float(chance) * float(self.best.factors[bucket])
-            before = float(affinity.get(int(bucket), np.float32(0)))
-            affinity[int(bucket)] = np.float32(before + (more + float(np.float32(1e-15))))
+            more = weight * chance * self.best.factors[bucket] + np.float32(1e-15)
+            affinity[int(bucket)] = affinity.get(int(bucket), np.float32(0)) + more
 
 
 def make_case(seed: int, buckets: int = 20, ties: bool = False, others: bool = False) -> Case:
