@@ -17,6 +17,7 @@ from irli.base.ids import Ids
 from irli.cluster import ShardedIndex
 from irli.errors import InvalidParameter
 from irli.vectors.cost import Sizes, count_exact_work
+from irli.vectors.searcher import Searcher
 
 METRICS = ("l2", "ip", "cosine")
 
@@ -131,6 +132,24 @@ def test_a_single_query_with_a_filter_is_answered_as_in_a_batch(recipe: str, met
                 assert np.array_equal(alone, again)
                 known = (alone - 7)[alone >= 0]
                 assert mask[known].all()
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_a_single_query_with_few_answers_is_searched_once(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = irli.VectorIndex(metric).fit(np.random.default_rng(0).normal(size=(50, 4)))
+    query = np.ones(4, dtype=np.float32)
+    few = index.search(query[None].tolist(), 5, filter=[3, 7])
+    searched = []
+    for name in ("search", "search_one"):
+        real = getattr(Searcher, name)
+        monkeypatch.setattr(Searcher, name, lambda *a, real=real: searched.append(a) or real(*a))
+    found = index.search(query, 5, filter=[3, 7])
+    assert len(searched) == 1
+    assert found.ids.tolist() == few.ids[0].tolist()
+    assert found.distances.tolist() == few.distances[0].tolist()
+    assert (found.ids[2:] == -1).all()
 
 
 def test_a_filter_of_another_index_is_refused() -> None:

@@ -278,6 +278,21 @@ def test_a_tuned_search_ranks_what_it_read(
 # --- what went wrong -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("options", [{"rank": "score"}, {"min_votes": 2}])
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.5])
+def test_a_batch_reads_as_much_as_each_of_its_queries(
+    options: dict[str, Any], share: float
+) -> None:
+    """Comparing all allowed items costs less in a batch, but is no answer here."""
+    index = learned("l2")
+    allowed = Allowed.where(np.arange(N) < share * N)
+    meant = index.defaults.replace(**options)
+    part = index._fitted()
+    alone, together = (part.make_plan(10, meant, allowed, queries) for queries in (1, 1000))
+    assert not alone.exact
+    assert alone.start == together.start == pytest.approx(-np.log2(share))
+
+
 @pytest.mark.parametrize("exact", [None, True])
 @pytest.mark.parametrize("share", [None, 0.05, 0.9])
 def test_nothing_has_a_thousand_votes(exact: bool | None, share: float | None) -> None:

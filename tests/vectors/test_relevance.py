@@ -57,6 +57,41 @@ def test_explicit_relevance_is_learned() -> None:
     assert share_in_first_buckets(without) < 0.4
 
 
+def test_a_filter_leaves_the_ranking_that_was_learned() -> None:
+    """Who wants what is no matter of distance. What is wanted is found under a filter, too."""
+    rng = np.random.default_rng(0)
+    items, kinds = 1500, 30
+    wanted = rng.permutation(items).reshape(kinds, -1)[:, :10]
+    kind = rng.permutation(np.repeat(np.arange(kinds), 60))
+    queries = 2 * rng.normal(size=(kinds, 16))[kind] + 0.3 * rng.normal(size=(len(kind), 16))
+    index = fit(
+        rng.normal(size=(items, 16)).astype(np.float32),
+        recipe("relevance", epochs=5),
+        queries=queries[200:],
+        relevance=wanted[kind[200:]],
+    )
+    assert index.defaults.rank == "score"
+    asked = queries[:200].astype(np.float32)
+
+    def share_of_wanted(ids: NDArray[np.int64]) -> float:
+        return float((ids[:, :, None] == wanted[kind[:200], None]).any(axis=2).mean())
+
+    plain = share_of_wanted(index.search(asked, 3).ids)
+    assert plain > 0.7
+    some = rng.random(items)
+    for allowed in (some > some.min(), some < 0.9, some < 0.6):
+        for options in ({}, {"rank": "score"}):
+            batch = index.search(asked, 3, filter=allowed, **options).ids
+            each = index.search(asked, 3, filter=[allowed] * len(asked), **options).ids
+            alone = [index.search(query, 3, filter=allowed, **options).ids for query in asked]
+            np.testing.assert_array_equal(batch, each)
+            np.testing.assert_array_equal(batch, alone)
+            assert allowed[batch].all()
+            assert share_of_wanted(batch) > plain - 0.05
+    near = index.search(asked, 3, filter=allowed, rank="distance").ids
+    assert share_of_wanted(near) < 0.1
+
+
 def test_relevance_as_sparse_or_as_rows_is_the_same() -> None:
     made = shifted_queries(10, 8, dim=6, n_queries=60, wanted=3, seed=1)
     rows = made.relevance.indices.reshape(60, 3)

@@ -72,14 +72,10 @@ class Strange(NamedTuple):
 
 
 class FilterPlan(NamedTuple):
-    """How a search begins under a filter: see `SearchPlan` in `native/layout.h`.
-
-    Where results are not ranked by distance alone, all allowed items are never compared instead.
-    """
+    """How a search begins under a filter: see `SearchPlan` in `native/layout.h`."""
 
     start: float = 0.0
     exact_from: float = math.inf
-    all: bool = False  # compare all allowed items at once
 
 
 class SearchArguments(TypedDict, total=False):
@@ -286,12 +282,7 @@ class SearchParameters:
         found = (step / 2 for step, each in enumerate(levels) if step / 2 > above and each > work)
         return next(found, math.inf)
 
-    def to_plan(
-        self,
-        k: int,
-        filtered: FilterPlan | None = None,
-        fill: bool = True,
-    ) -> SearchPlan:
+    def to_plan(self, k: int, filtered: FilterPlan | None = None, fill: bool = True) -> SearchPlan:
         """Return the parameters for k items in the form that the kernels take.
 
         Without `fill`, a search that finds fewer than k items does not look further.
@@ -301,7 +292,7 @@ class SearchParameters:
         plan.k, plan.fill, plan.length = k, fill, self.length or 0.0
         plan.min_votes, plan.by_score = self.min_votes, self.rank == "score"
         plan.score = SCORES.index(self.score)
-        if self.exact or (filtered is not None and filtered.all and self.by_distance):
+        if self.exact:
             plan.exact = self.by_distance  # else every bucket is probed
             plan.score = min(plan.score, LOG_PROBABILITY)
             return plan

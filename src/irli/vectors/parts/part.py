@@ -87,7 +87,7 @@ class VectorPart(Part):
     ) -> Answer | None:
         """Search one query (d,) with little ado, or return None if it takes more.
 
-        It takes more if it must be converted, is too long, or has few answers.
+        It takes more if it must be converted, is too long, or has so few answers that it is said.
         """
         if self.searcher.is_slow_to_route and thread_count(threads) > 1:
             return None  # threads share the routers
@@ -95,7 +95,9 @@ class VectorPart(Part):
         if plan.k != k:
             return None
         found = self.searcher.search_one(query, plan, allowed, self.ids.values, self._form)
-        if found is None or not math.isfinite(found[0][0]) or found[1][-1] < 0:
+        if found is None or not math.isfinite(found[0][0]):
+            return None
+        if parameters.min_votes > 1 and found[1][-1] < 0:
             return None
         if self.metric == "ip" and np.linalg.norm(query.astype(np.float64)) > LONGEST:
             return None  # its products are numbers all the same
@@ -188,16 +190,19 @@ class VectorPart(Part):
         """Return a plan that compares the few allowed items, or widens by the share of the many.
 
         Many queries are compared with the allowed items together, so it pays for more of them.
+        Where votes or scores rank, comparing is no other way to the same answer.
         """
         sizes = Sizes.of(self.searcher.layout)
-        exact = count_exact_work(sizes, allowed)
         level = math.log2(sizes.items / max(1, allowed))
+        if not parameters.by_distance:
+            return parameters.to_plan(k, FilterPlan(level))
+        exact = count_exact_work(sizes, allowed)
         if parameters.points:
             routed = parameters.work_at(k * 2**level)
         else:  # given by the user
             routed = count_work(sizes, 0, 0, 0, codes=False)
         if count_exact_work(sizes, allowed, queries) <= routed or allowed <= k:
-            return parameters.to_plan(k, FilterPlan(all=True))
+            return dataclasses.replace(parameters, exact=True).to_plan(k)
         dear = parameters.find_level(k, above=level, work=exact / _EAGER)
         return parameters.to_plan(k, FilterPlan(level, dear))
 
