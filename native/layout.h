@@ -131,10 +131,10 @@ struct SearchPlan {
   double start;  // negative: there is no filter, or it changes nothing
   double exact_from;
   bool exact;  // compare all items, without routing
-  // A query is strange to the routers if the buckets of at least the log-probability `likely` have less
-  // than the probability `unsure` together, or if its nearest item is more than `far` times as far as those of its best bucket are
-  // from each other. It goes on until it has read `wide` buckets in all, those with the nearest
-  // centroids.
+  // A query is strange to the routers if the buckets of at least the log-probability `likely` have
+  // less than the probability `unsure` together, or if its nearest item is more than `far` times as
+  // far as those of its best bucket are from each other. It goes on until it has read `wide` buckets
+  // in all, those with the nearest centroids.
   double likely;
   double unsure;  // 0: none
   double far;     // infinite: none

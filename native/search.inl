@@ -565,8 +565,7 @@ constexpr double kSpare = 0.25;
 // A filter takes away some of the near items. Then the share of the items that it allows among those
 // seen near the query tells how many more are needed. If fewer than k items were found, it is the
 // next level. So there are never fewer than k results if there are k allowed items.
-inline double find_needed_level(const SearchPlan& plan, const Selector& selector,
-                                const Counts& counts) {
+inline double find_needed_level(const SearchPlan& plan, const Counts& counts) {
   constexpr double kEnough = 0.25;  // a level that is this much too low is not worth another scan
   constexpr double kShift = 0.4;    // more for each level beyond `start`: the allowed items are the
                                     // farther ones, which are harder to find
@@ -1018,7 +1017,7 @@ inline void answer(const VectorLayout& layout, const SearchPlan& plan, const Sel
     rerank(layout, plan, query, scratch, distances, items);
     end_stage(kRerank, scratch);
     if (counts.exact || counts.probed == all) return;
-    const double level = find_needed_level(plan, selector, counts);
+    const double level = find_needed_level(plan, counts);
     if (!(level > counts.level)) {
       if (!is_strange(layout, plan, query, logits, distances[0], scratch)) return;
       counts.strange = true;

@@ -29,6 +29,7 @@ int main() {
       {"select", test_select},
       {"soften", test_soften},
       {"search", test_search},
+      {"stages", test_stages},
       {"many queries", test_many_queries},
       {"many items", test_many_items},
       {"predict", test_predict},

@@ -68,6 +68,50 @@ void test_search() {
   }
 }
 
+// A clock that ticks each time it is read counts the stages: a strange query is scanned, selected from
+// and reranked twice.
+void test_stages() {
+  Source source(3);
+  Shape shape{};
+  shape.items = 200;
+  shape.dim = 8;
+  shape.repetitions = 1;
+  shape.buckets = 5;
+  shape.width = 8;
+  shape.copies = 1;
+  shape.centroids = true;
+  const Planted planted = make_layout(source, shape);
+  SearchPlan plan{};
+  plan.k = plan.probes = plan.levels = 1;
+  plan.thresholds[0] = plan.likely = -INFINITY;
+  plan.start = -1;
+  plan.exact_from = plan.far = INFINITY;
+  plan.wide = 3;
+  for (const Kernels* kernels : all_kernels()) {
+    for (const bool strange : {false, true}) {
+      about = std::string("stages, ") + kernels->name;
+      plan.unsure = strange ? 2 : 0;
+      SearchScratch memory(planted.layout);
+      Scratch& scratch = memory.prepare(plan);
+      std::fill_n(scratch.seconds, 4, 0.0);
+      scratch.now = [] {
+        static double ticks = 0;
+        return ++ticks;
+      };
+      scratch.last = scratch.now();
+      const Exact<float> query = draw_floats(source, shape.dim);
+      float distance;
+      int64_t item;
+      kernels->search_block(planted.layout, plan, Selector{}, nullptr, kPlain, query.data(), 1,
+                            scratch, &distance, &item, nullptr);
+      CHECK(scratch.counts.strange == strange);
+      CHECK(scratch.seconds[kRoute] == 1);
+      for (const Stage stage : {kScan, kSelect, kRerank})
+        CHECK(scratch.seconds[stage] == (strange ? 2 : 1));
+    }
+  }
+}
+
 // More queries than a stamp has numbers: old stamps must not look new.
 void test_many_queries() {
   Source source(7);

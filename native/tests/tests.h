@@ -8,6 +8,7 @@ void test_dense();
 void test_select();
 void test_soften();
 void test_search();
+void test_stages();
 void test_many_queries();
 void test_many_items();
 void test_predict();

@@ -106,6 +106,17 @@ def test_a_given_score_holds_for_strange_queries_too() -> None:
         assert (plan.picked, SCORES[plan.score]) == (0, score)
 
 
+@pytest.mark.parametrize("given", [1, 20, 300, MOST_CANDIDATES, MOST_CANDIDATES + 1])
+def test_given_candidates_hold_for_strange_queries_too(given: int) -> None:
+    coded = dataclasses.replace(BOTH, score="codes")
+    for known in (BOTH, coded):
+        plan = known.replace(candidates=given).to_plan(10)
+        by_codes = given <= MOST_CANDIDATES
+        assert plan.candidates == max(given, 10)
+        assert plan.picked == (plan.candidates if by_codes else 0)  # else all found are compared
+    assert coded.replace(score="votes", candidates=given).to_plan(10).picked == 0
+
+
 def test_tuned_candidates_are_for_the_tuned_search_alone() -> None:
     """They are enough if chosen by the score and among the buckets that `tune` chose."""
     coded = dataclasses.replace(BOTH, score="codes")

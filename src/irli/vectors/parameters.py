@@ -173,7 +173,11 @@ class SearchParameters:
         score = score or self._choose_score(min_votes, rank)
         if candidates is not None:
             candidates = _check_count("candidates", candidates)
-            points = tuple(point._replace(candidates=candidates) for point in points)
+            picked = candidates if candidates <= MOST_CANDIDATES else 0
+            points = tuple(  # it holds for all queries, too
+                each._replace(candidates=candidates, picked=each.picked and picked)
+                for each in points
+            )
         elif not self.points:
             candidates = self.candidates
         elif score == self.score:
