@@ -95,7 +95,9 @@ def test_the_plan_of_a_search() -> None:
 
 FEW = OperatingPoint(10, 0.1, candidates=40, centroids=2, wide=6, picked=80, work=1000.0)
 MANY = OperatingPoint(1000, 0.001, candidates=4000, centroids=20, wide=60, picked=8000, work=1e5)
-BOTH = SearchParameters(threshold=0.1, candidates=40, points=(FEW, MANY), strange=Strange(0.4, 3.0))
+BOTH = SearchParameters(
+    threshold=0.1, candidates=40, points=(FEW, MANY), strange=Strange(0.2, 0.4, 3.0)
+)
 
 
 def test_a_given_score_holds_for_strange_queries_too() -> None:
@@ -139,7 +141,7 @@ def test_at_a_point_its_parameters_hold() -> None:
         plan = BOTH.to_plan(point.k)
         assert plan.thresholds[0] == pytest.approx(math.log(point.threshold))
         assert plan.centroids[0] == point.centroids
-        assert plan.likely == math.log(FEW.threshold)
+        assert plan.likely == math.log(0.2)
         assert (plan.unsure, plan.far) == (0.4, 3.0)
         assert (plan.wide, plan.picked) == (point.wide, point.picked)
 
@@ -177,7 +179,7 @@ def test_points_that_lie_close_together_do_not_run_away() -> None:
     """Tuned for 999 and 1000 items: the line through both says nothing about 5000."""
     close = MANY._replace(k=999, threshold=0.002, candidates=2000, centroids=0, wide=90)
     parameters = SearchParameters(
-        points=(FEW, close, MANY), score="codes", strange=Strange(0.0, 1.0)
+        points=(FEW, close, MANY), score="codes", strange=Strange(0.1, 0.0, 1.0)
     )
     found = parameters.at(5000)
     assert found.threshold == pytest.approx(0.0002, rel=0.01)
@@ -226,7 +228,9 @@ parameters = st.builds(
     score=st.sampled_from(SCORES),
     exact=st.booleans(),
     points=st.lists(points, max_size=5, unique_by=lambda point: point.k).map(in_order),
-    strange=st.one_of(st.none(), st.builds(Strange, st.floats(0, 1), st.floats(-1e30, 1e30))),
+    strange=st.one_of(
+        st.none(), st.builds(Strange, st.floats(0, 1), st.floats(0, 1), st.floats(-1e30, 1e30))
+    ),
 )
 
 
@@ -295,7 +299,8 @@ def test_more_items_never_have_less(found: list[OperatingPoint], one: int, other
         {"score": "best"},
         {"points": [FEW._asdict() | {"wide": 0}]},
         {"strange": "far"},
-        {"strange": {"unsure": 2.0, "far": 1.0}},
+        {"strange": {"likely": 0.1, "unsure": 2.0, "far": 1.0}},
+        {"strange": {"likely": -0.1, "unsure": 0.5, "far": 1.0}},
         {"strange": {"far": 1.0}},
         {"threshold": 1.5},
     ],

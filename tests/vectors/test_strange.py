@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 import irli
 from irli import VectorIndex
 from irli.errors import FormatError
+from irli.vectors.build.ground_truth import GroundTruth, find_truth
 from irli.vectors.build.held_out import make_strange_queries
 from irli.vectors.cost import Sizes, count_centroid_work, count_query_work, count_work
 from irli.vectors.parameters import OperatingPoint, Strange
 from irli.vectors.searcher import Searcher
 from irli.vectors.tuning import strange_queries as module
-from irli.vectors.tuning.measure import Meter
-from irli.vectors.tuning.tune import tune
+from irli.vectors.tuning import tune as tuning
+from irli.vectors.tuning.measure import Evaluator, Meter
 
 # --- the queries ---------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def learned() -> VectorIndex:
 
 
 def find_point(searcher: Searcher) -> OperatingPoint:
-    tuned = tune(Meter(searcher, "l2").ask, learned()._fitted().tuning, "l2", 0.95, 10)
+    tuned = tuning.tune(Meter(searcher, "l2").ask, learned()._fitted().tuning, "l2", 0.95, 10)
     [point] = [each for each in tuned.parameters.points if each.k == 10]
     return point
 
@@ -83,6 +84,26 @@ def test_strange_queries_take_what_they_may() -> None:
     assert strange.mean() > 0.5
     most = max(work[kind::3][strange[kind::3]].mean() for kind in range(3))
     assert 3 * point.work < most <= 4.05 * point.work
+
+
+def test_a_sharp_threshold_leaves_queries_strange() -> None:
+    """Few ordinary queries have a bucket of that probability. Their best ones still tell."""
+    index = learned()
+    evaluator = Evaluator(
+        Meter(index._fitted().searcher, "l2").ask, "l2", 10, find_held_truth(index)
+    )
+    for threshold in (0.9999, 0.5, 0.01):
+        likely, unsure = module._find_unsure(evaluator, threshold)
+        assert 0 < likely <= threshold
+        assert unsure > 0
+        routed = [np.exp(logits) for _, logits in evaluator.route()]
+        sure = np.concatenate([np.where(p >= likely, p, 0).sum(axis=(1, 2, 3)) for p in routed])
+        assert 0 < (sure < unsure * (1 - 1e-6)).mean() <= 0.01
+
+
+def find_held_truth(index: VectorIndex) -> GroundTruth:
+    held = index._fitted().tuning
+    return find_truth(index.vectors, "l2", held.queries, held.rows, 10)
 
 
 def test_codes_that_tell_nothing_leave_more_candidates() -> None:
@@ -124,7 +145,10 @@ def test_unsure_queries_keep_what_others_find() -> None:
     point = next(each for each in index.defaults.points if each.k == 10)
     point = point._replace(candidates=None, wide=40, picked=10)
     parameters = dataclasses.replace(
-        index.defaults, score="log-probability", points=(point,), strange=Strange(1.0, np.inf)
+        index.defaults,
+        score="log-probability",
+        points=(point,),
+        strange=Strange(point.threshold, 1.0, np.inf),
     )
     items = index.vectors[:500]
     distances, found, counts = blind.measure(items, parameters.to_plan(1))

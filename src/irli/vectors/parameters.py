@@ -59,14 +59,17 @@ class Strange(NamedTuple):
 
     Attributes
     ----------
+    likely : float
+        The probability of a likely bucket: one that a search for the fewest items probes, and of
+        which nearly every query has one.
     unsure : float
-        Those whose likely buckets have less than this probability together. Likely are the buckets
-        that a search for the fewest items probes: of at least the threshold of the first point.
+        Those whose likely buckets have less than this probability together.
     far : float
         Those whose nearest item is this many times as far as the items of their best bucket are
         from each other.
     """
 
+    likely: float
     unsure: float
     far: float
 
@@ -318,8 +321,7 @@ class SearchParameters:
     def _look_out(self, plan: SearchPlan, strange: Strange) -> None:
         """Set which queries are strange, and what they do."""
         wide, picked = (_interpolate(self.points, name, plan.k) for name in ("wide", "picked"))
-        plan.unsure, plan.far = strange
-        plan.likely = math.log(self.points[0].threshold or _TINY)
+        plan.likely, plan.unsure, plan.far = math.log(strange.likely or _TINY), *strange[1:]
         plan.wide = plan.probes = round(min(wide, _MOST))
         if picked > 0 and self.by_distance:
             plan.picked = round(min(max(picked, plan.candidates, plan.k), MOST_CANDIDATES))
@@ -377,8 +379,9 @@ def _read_point(values: dict[str, Any]) -> OperatingPoint:
 
 
 def _read_strange(values: dict[str, Any]) -> Strange:
-    unsure = check_float("unsure", values["unsure"], at_least=0.0, at_most=1.0)
-    return Strange(unsure, float(values["far"]))
+    shares = ("likely", "unsure")
+    likely, unsure = (check_float(n, values[n], at_least=0.0, at_most=1.0) for n in shares)
+    return Strange(likely, unsure, float(values["far"]))
 
 
 def _round_up(value: float) -> int:

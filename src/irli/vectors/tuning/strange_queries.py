@@ -13,6 +13,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from irli._native import MOST_CANDIDATES
 from irli.vectors.build.ground_truth import GroundTruth
@@ -49,8 +50,8 @@ def allow_strange(
     far = _find_far(first)
     if far is None:
         return parameters
-    unsure = _find_unsure(first, rising[0].threshold)
-    parameters = dataclasses.replace(parameters, strange=Strange(unsure, far))
+    guard = Strange(*_find_unsure(first, rising[0].threshold), far)
+    parameters = dataclasses.replace(parameters, strange=guard)
     ks = [each.k for each in evaluators if not _can_compare_all(first.sizes, points[each.k])]
     shares = _SHARES if first.sizes.pieces else (1.0,)
     for evaluator in make_evaluators(first.ask, first.metric, strange, ks, first.length):
@@ -116,9 +117,7 @@ def _spend(
 def _try(
     evaluator: Evaluator, parameters: SearchParameters, share: float, point: OperatingPoint
 ) -> _Tried:
-    points = {each.k: each for each in (parameters.points[0], point)}  # what is likely, what to do
-    chosen = dataclasses.replace(parameters, points=tuple(points.values()))
-    recall, counts, work = evaluator.measure_each(chosen)
+    recall, counts, work = evaluator.measure_each(dataclasses.replace(parameters, points=(point,)))
     strange = counts[:, WORK.index("strange")] > 0
     misses, most = [], 0.0
     for kind in range(KINDS):
@@ -174,12 +173,22 @@ def _find_far(evaluator: Evaluator) -> float | None:
     return max(shares, default=None)
 
 
-def _find_unsure(evaluator: Evaluator, threshold: float) -> float:
-    """Return the probability of the likely buckets below which a query is strange."""
-    cut = math.log(max(threshold, _TINY))
-    sure = np.empty((len(evaluator.queries), evaluator.parts))
+def _find_unsure(evaluator: Evaluator, threshold: float) -> tuple[float, float]:
+    """Return the probability of a likely bucket, and that of all of them below which is strange.
+
+    Likely is what has the threshold, or less if more than a few queries had no likely bucket.
+    """
+    kinds = [each for each in (evaluator.are_items, ~evaluator.are_items) if each.sum() >= _FEWEST]
+
+    def find_least(values: NDArray[np.float64]) -> float:
+        least = (np.quantile(values[kind], 1 - _USUAL, method="higher") for kind in kinds)
+        return min((float(each) for each in least), default=0.0)
+
+    best, sure = np.empty((2, len(evaluator.queries), evaluator.parts))
+    for rows, logits in evaluator.route():
+        best[rows] = np.exp(logits.max(axis=3).min(axis=2))
+    likely = min(threshold, find_least(best))
+    cut = math.log(max(likely, _TINY))
     for rows, logits in evaluator.route():
         sure[rows] = np.where(logits >= cut, np.exp(logits), 0).sum(axis=3).mean(axis=2)
-    kinds = [each for each in (evaluator.are_items, ~evaluator.are_items) if each.sum() >= _FEWEST]
-    unsure = min((float(np.quantile(sure[kind], 1 - _USUAL)) for kind in kinds), default=0.0)
-    return min(unsure, 1.0)
+    return likely, min(find_least(sure), 1.0)
