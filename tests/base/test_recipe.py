@@ -106,7 +106,8 @@ PAPER_LABELS = {
     "features": 0,
     "trunk": "own",
     **PAPER_SWITCHES,
-} | {"buckets": 20_000, "affinity": "sum"}
+} | {"buckets": 20_000, "affinity": "sum", "loss": "softmax-bce"}
+PAPER_LABELS_SIGMOID = PAPER_LABELS | {"name": "paper-labels-sigmoid", "loss": "sigmoid-bce"}
 LABELS = {
     "name": "labels",
     "repetitions": None,
@@ -155,6 +156,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "default": DEFAULT,
     "paper": PAPER,
     "paper-labels": PAPER_LABELS,
+    "paper-labels-sigmoid": PAPER_LABELS_SIGMOID,
     "paper-deep": PAPER_DEEP,
     "labels": LABELS,
 }
@@ -391,7 +393,7 @@ def test_recipes_of_vectors_are_not_for_labels(name: str) -> None:
         recipe(name).resolve_for_labels(100)
 
 
-@pytest.mark.parametrize("name", ["labels", "paper-labels"])
+@pytest.mark.parametrize("name", ["labels", "paper-labels", "paper-labels-sigmoid"])
 def test_recipes_of_labels_are_not_for_vectors(name: str) -> None:
     message = (
         rf"must be one for vectors: 'auto', .* 'paper', 'paper-deep'\. Got '{name}' .* LabelIndex"

@@ -17,7 +17,7 @@ GROUPS = {
     "For labels only": LabelSettings,
     "Where to follow the paper": PaperSwitches,
 }
-NAMED = ("default", "paper", "paper-deep", "labels", "paper-labels")
+NAMED = ("default", "paper", "paper-deep", "labels", "paper-labels", "paper-labels-sigmoid")
 
 
 def test_every_setting_is_explained_in_its_group() -> None:

@@ -43,12 +43,12 @@ PAPER_MEAN = PAPER_ITEMS / PAPER_BUCKETS
 # Items, buckets and router of Table 3, and the numbers of items for Theorem 2.
 SCALES: dict[str, dict[str, Any]] = {
     "small": {
-        "items": 61_440,
-        "buckets": 1024,
+        "items": 60_672,
+        "buckets": 256,
         "hidden": 128,
-        "neighbors": 25,
+        "neighbors": 100,
         "learning_rate": 0.01,
-        "grown": (3840, 7680, 15_360),
+        "grown": (7584, 15_168, 30_336),
     },
     "full": {
         "items": PAPER_ITEMS,
@@ -67,7 +67,7 @@ SMOKE = {
     "learning_rate": 0.01,
     "grown": (320,),
 }
-SIMULATED = tuple(4**power * 960 for power in range(6))  # items, up to a million
+SIMULATED = tuple(4**power * 3792 for power in range(5))  # items, up to a million
 FEW = (960,)  # in a smoke run
 
 

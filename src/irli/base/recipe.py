@@ -24,7 +24,7 @@ _HUGE = 2_000_000  # from this many items on, a re-partition takes longer than t
 _EXACT_ITEM, _EXACT_NUMBER, _EXACT_MOST = 4.0, 0.08, 200_000.0  # nanoseconds
 _LEAST_ROUNDED = 5  # dimensions; the bytes of fewer cannot tell thousands of buckets apart
 _MOST_ONE_PER_LABEL = 2048  # up to this many labels, one bucket for each label is best
-_FOR_LABELS = ("labels", "paper-labels")
+_FOR_LABELS = ("labels", "paper-labels", "paper-labels-sigmoid")
 
 _OWNER = "the recipe"
 _BY_DATA: Any = None  # the value of a setting that `resolve` fills in
@@ -207,7 +207,8 @@ class PaperSwitches:
         How `tune` makes the index be searched. "threshold": probe every bucket above a probability,
         and choose candidates by codes or scores. "votes": the paper's way (Algorithm 2). Probe the
         best m buckets of each repetition; the candidates are the items in at least t of them.
-        Labels are then ordered by votes, and have a ranker only if one is asked for.
+        Labels are then ordered by the sum of the scores of their buckets, as in the paper's
+        figure 2, with m = 10, and have a ranker only if one is asked for.
     """
 
     start: str = _choice("kmeans", "one-per-item", "hash")
@@ -394,6 +395,14 @@ _PAPER_VECTORS: dict[str, Any] = _PAPER | {
     "self_hits": False,
     "boost": False,
 }
+# The paper's settings for labels (section 5.1).
+_PAPER_LABELS: dict[str, Any] = _PAPER | {
+    **_NOT_FOR_LABELS,
+    "buckets": 20_000,
+    "affinity": "sum",
+    "features": 0,
+    "trunk": "own",
+}
 # What the recipe "labels" leaves to the number of labels.
 _MANY_LABELS: dict[str, Any] = {
     "start": "kmeans",
@@ -438,14 +447,9 @@ RECIPES = {
         router="network",
         affinity="queries",
     ),
-    # The paper's settings for labels (section 5.1).
-    "paper-labels": Recipe(
-        name="paper-labels",
-        **_NOT_FOR_LABELS,
-        **_PAPER | {"buckets": 20_000, "affinity": "sum"},
-        features=0,
-        trunk="own",
-    ),
+    # The loss of the text (section 3.2), and that of the authors' code.
+    "paper-labels": Recipe(name="paper-labels", **_PAPER_LABELS | {"loss": "softmax-bce"}),
+    "paper-labels-sigmoid": Recipe(name="paper-labels-sigmoid", **_PAPER_LABELS),
     # The paper's settings for each of the 8 nodes with 12.5 million vectors of Deep-1B (section
     # 5.3). It learns from given queries alone: there, 10 million vectors of the learning set.
     "paper-deep": Recipe(

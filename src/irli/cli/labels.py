@@ -122,7 +122,7 @@ def fit(
         Option(help="Vocabulary with titles of labels, to learn from, too: .ttl, .nt, .tsv, .csv."),
     ] = None,
     language: Annotated[str | None, Option(help="Language of the titles, such as en.")] = None,
-    recipe: Annotated[str, Option(help="Recipe: labels or paper-labels.")] = "labels",
+    recipe: Annotated[str, Option(help="Recipe: labels or paper-labels(-sigmoid).")] = "labels",
     settings: Annotated[
         list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
     ] = None,

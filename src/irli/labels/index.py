@@ -55,7 +55,8 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
     Parameters
     ----------
     recipe : str or Recipe
-        How to learn: "labels", "paper-labels", or one made with `irli.recipe`.
+        How to learn: "labels", "paper-labels", "paper-labels-sigmoid", or one made with
+        `irli.recipe`.
     ranker : bool, optional
         Whether linear classifiers and near rows rank labels together with the index. By default
         they do if that is better on held-out rows.

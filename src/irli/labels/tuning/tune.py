@@ -62,7 +62,7 @@ _TRIAL = 300_000_000  # products of a pass in which a cost or a scaling is tried
 _BLOCK = 65_536  # rows whose shortlists are found at once
 _SCORES = tuple(score for score in SCORES if score != "votes")  # those that are tried
 _PROBES = (4, 8, 16, 32, 64, 128)  # numbers of probes that are tried
-_PROBES_BY_VOTES = (1, 2, 5, 10, 20, 50, 100)  # those that are tried if votes order the labels
+_PROBED, _SUMMED = 10, "probability"  # m of the paper's Table 1, and what its figure 2 sums
 _USUAL = 3  # position of the one at which the scores are compared
 _TOLERANCE = 0.002  # mean of precision and recall that fewer probes may cost
 
@@ -161,18 +161,19 @@ def tune_labels(
 ) -> LabelModel:
     """Choose how to predict, and add a ranker and near rows to the layout if they help.
 
-    With `search="votes"` in the recipe there is no ranker unless it is wanted, and labels are
-    ordered by votes: so it is in the paper.
+    With `search="votes"` in the recipe there is no ranker unless it is wanted, and nothing is
+    chosen: as in the paper, the sum of the scores of their best buckets orders the labels.
     """
     split, routing, want_ranker = made.split, made.scaling, wishes.ranker
     routed = as_sparse(hash_features(routing.apply(rows), recipe))
     predictor = Predictor(layout)
     held, truth = split.held, labels[split.held]
     width = _count_shortlist(labels)
-    by_votes = recipe.search == "votes" and not want_ranker
+    as_in_paper = recipe.search == "votes" and not want_ranker
     score, trials = wishes.score, Trials()
-    if by_votes:
-        parameters = _choose_probes_by_votes(predictor, routed[held], truth, width, threads)
+    if as_in_paper:
+        probes = min(_PROBED, layout.bias.shape[1])
+        parameters = LabelParameters(probes, width, score or _SUMMED)
     else:
         if score is None:
             score, trials = choose_score(predictor, routed[held], truth, width, threads)
@@ -191,7 +192,7 @@ def tune_labels(
         routing,
         trials=trials,
     )
-    if want_ranker is False or by_votes:
+    if want_ranker is False or as_in_paper:
         return index_alone
     goal = Objective.of(wishes.objective, labels[split.train])
     bench = _Bench(
@@ -552,20 +553,6 @@ def _propose(
         found = predictor.predict(rows, rows, min(_TAUGHT, labels), parameters, threads=threads)[1]
         parts.append(as_pattern(found, labels))
     return sp.csr_array(sp.vstack(parts))
-
-
-def _choose_probes_by_votes(
-    predictor: Predictor, rows: Sparse, truth: Sparse, width: int, threads: int
-) -> LabelParameters:
-    """Choose the probes with the best order by votes. With many, all labels get many votes."""
-    buckets = predictor.layout.bias.shape[1]
-
-    def measure(parameters: LabelParameters) -> float:
-        _, found = predictor.predict(rows, rows, width, parameters, threads=threads)
-        return mean_precision(found, truth)
-
-    counts = sorted({min(probes, buckets) for probes in _PROBES_BY_VOTES})
-    return max((LabelParameters(probes, width, "votes") for probes in counts), key=measure)
 
 
 def choose_score(
