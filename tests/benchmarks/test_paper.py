@@ -276,14 +276,14 @@ def test_cells_without_their_time_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("errors", "verdict"),
     [
-        ((0.8, 0.64, 0.4096), "holds"),
-        ((0.8, 0.64, 0.48), "holds in part"),
-        ((0.56, 0.43, 0.34), "does not hold here"),
+        ((0.9, 0.81, 0.9**4, 0.9**8), "holds"),
+        ((0.84, 0.7, 0.52, 0.35), "holds in part"),
+        ((0.8, 0.4, 0.2, 0.1), "does not hold here"),
     ],
 )
 def test_an_error_that_falls_exponentially(errors: tuple[float, ...], verdict: str) -> None:
-    recall = {4 * 2**i: np.array([[0.1, 1 - error]]) for i, error in enumerate(errors)}
-    assert epochs._judge_error(recall).verdict == verdict
+    missed = {str(2**i): [error] for i, error in enumerate(errors)}
+    assert epochs.judge_union(missed).verdict == verdict
 
 
 def make_figures(p: float, batch: float, single: float) -> list[dict[str, float]]:
