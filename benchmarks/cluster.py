@@ -5,6 +5,7 @@
     failures   kill workers, actors and a machine during a build and under load
     replicas   kill and stop one of two replicas under load, and take a shard's folder away
     plan       the planner's figures against measurements that it was not fitted on
+    deep       the same for the paper's recipe for Deep-1B, with 1 million vectors in 4 shards
     labels     labels in shards against one machine, on debian-deps
 
 The machines are Ray's test cluster: processes on this machine. Vectors are generated, clustered and
@@ -21,7 +22,7 @@ from bench.cluster.labels import labels
 from bench.cluster.large import large
 from bench.cluster.machines import close_cluster
 from bench.cluster.overhead import overhead
-from bench.cluster.plan import plan
+from bench.cluster.plan import deep, plan
 from bench.cluster.replicas import replicas
 from bench.commands import make_parser, run
 
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "failures": failures,
     "replicas": replicas,
     "plan": plan,
+    "deep": deep,
     "labels": labels,
 }
 
@@ -49,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, default=2, help="machines of the test cluster")
     parser.add_argument("--cpus", type=int, default=1, help="of each machine")
     parser.add_argument("--repeats", type=int, default=50, help="of overhead")
-    parser.add_argument("--quick", action="store_true", help="plan: a fifth of the items")
+    parser.add_argument("--quick", action="store_true", help="plan, deep: a fifth of the items")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load under failures")
     parser.add_argument("--kills", type=int, default=20, help="of replicas")
     parser.add_argument("--away", type=float, default=60.0, help="seconds; of a folder of replicas")

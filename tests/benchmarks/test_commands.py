@@ -40,7 +40,7 @@ COMMANDS = {
         "scale",
     ],
     "labels": ["compare", "mach", "large", "annif", "online"],
-    "cluster": ["large", "overhead", "failures", "replicas", "plan", "labels"],
+    "cluster": ["large", "overhead", "failures", "replicas", "plan", "deep", "labels"],
     "paper": [
         "candidates",
         "sift",
@@ -275,8 +275,9 @@ def test_commands_on_ray(results: Path) -> None:
     assert (found["killed"]["failed"], found["shard"]["right"]) == (0, True)
 
 
-def test_plan(run: Runner) -> None:
-    rows = read_rows(run("cluster", "plan"))
+@pytest.mark.parametrize("name", ["plan", "deep"])
+def test_plan(run: Runner, name: str) -> None:
+    rows = read_rows(run("cluster", name))
     assert [cells[1] for cells in rows[1:4]] == [
         "build_seconds",
         "build_worker_bytes",

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 import irli
@@ -34,6 +35,18 @@ CASES: tuple[tuple[int, int, dict[str, Any], int], ...] = (
     (200_000, 4, {"repetitions": 2, "epochs": 4}, 4),
 )
 SMOKE_CASES: tuple[tuple[int, int, dict[str, Any], int], ...] = ((600, 2, CODES, 4),)
+# The paper's Deep-1B scaled down: its 625 items a bucket, with a learning set.
+DEEP = {
+    "repetitions": 2,
+    "buckets": 400,
+    "hidden": 256,
+    "epochs": 4,
+    "repartition_every": 2,
+    "training_points": 20_000,
+}
+DEEP_CASES = ((1_000_000, 4, DEEP, 20),)
+SMOKE_DEEP = ((600, 2, {"training_points": 100}, 4),)
+LEARN = 4 * 10**6  # the part of the generated vectors that are learned from
 SMOKE_COSTS = Costs(  # made up
     dim=96,
     recipe="default",
@@ -53,30 +66,46 @@ BATCH = 256
 
 def plan(options: Options) -> None:
     """Compare plans with what three builds took, on one core in one process."""
-    costs, cases = SMOKE_COSTS, SMOKE_CASES
-    if not options.smoke:
-        costs, cases = _load_costs(options), CASES
+    _compare(options, "plan", "default", SMOKE_CASES if options.smoke else CASES)
+
+
+def deep(options: Options) -> None:
+    """Compare a plan with what a build of the paper's recipe for Deep-1B took, scaled down."""
+    _compare(options, "deep", "paper-deep", SMOKE_DEEP if options.smoke else DEEP_CASES)
+
+
+def _compare(options: Options, part: str, name: str, cases: Any) -> None:
     rows = []
     for items, shards, changes, probes in cases:
         items //= 5 if options.quick else 1
-        recipe = make_recipe(options, **changes)
+        recipe = make_recipe(options, name, **changes)
+        costs = dataclasses.replace(SMOKE_COSTS, recipe=name)
+        if not options.smoke:
+            costs = _load_costs(options, recipe)
         planned = make_plan(costs, recipe, MACHINE, items=items, shards=shards, probes=probes)
-        for name, value in _measure(recipe, planned).items():
-            expected = getattr(planned, name)
+        for figure, value in _measure(recipe, planned).items():
+            expected = getattr(planned, figure)
             error = 100 * (expected / value - 1)
             case = f"{items} x {shards} {changes or ''}"
-            rows.append([case, name, f"{expected:.4g}", f"{value:.4g}", f"{error:+.0f} %"])
+            rows.append([case, figure, f"{expected:.4g}", f"{value:.4g}", f"{error:+.0f} %"])
             say(str(rows[-1]))
     head = ["configuration", "figure", "planned", "measured", "error"]
-    report_table(Path(options.results) / "cluster" / "plan.json", head, rows)
+    report_table(Path(options.results) / "cluster" / f"{part}.json", head, rows)
 
 
-def _load_costs(options: Options) -> Costs:
-    """Return the costs of this machine, measured once."""
-    path = options.folder / f"costs-{options.dim}.json"
+def _load_costs(options: Options, recipe: irli.Recipe) -> Costs:
+    """Return the costs of this machine, measured once for a recipe and a width."""
+    path = options.folder / f"costs-{recipe.name}-{recipe.hidden}-{options.dim}.json"
     if not path.exists():
-        measure_costs(options.dim, irli.recipe(), seed=1).save(path)
+        measure_costs(options.dim, recipe, seed=1).save(path)
     return Costs.load(path)
+
+
+def _learn_from(recipe: irli.Recipe, dim: int) -> np.ndarray | None:
+    """Return the learning set, if the recipe has one."""
+    if recipe.query_share < 1:
+        return None
+    return make_skewed(recipe.training_points, dim, part=LEARN)
 
 
 def _measure(recipe: irli.Recipe, planned: ClusterPlan) -> dict[str, float]:
@@ -88,9 +117,13 @@ def _measure(recipe: irli.Recipe, planned: ClusterPlan) -> dict[str, float]:
         printed = run_module("bench.cluster.plan", items, folder, planned.shards, settings)
         seconds, peak = json.loads(printed)
         index = ShardedIndex(recipe=recipe, shards=planned.shards)
-        index.fit(str(items), threads=1, checkpoint=folder)  # finds the finished shards there
+        learn = _learn_from(recipe, planned.dim)
+        # It finds the finished shards there.
+        index.fit(str(items), queries=learn, threads=1, checkpoint=folder)
         setting: dict[str, Any] = {"probes": planned.probes, "candidates": planned.candidates}
         setting |= {"score": "codes", "threads": 1}
+        if recipe.search == "votes":  # all that is read is compared, as in the paper
+            setting |= {"score": "votes", "min_votes": 1, "candidates": 2**31 - 1}
         single = time_least(lambda: [index.search(query, 10, **setting) for query in queries], 4)
         batch = time_least(lambda: index.search(queries, 10, **setting), 4)
         return {
@@ -113,14 +146,16 @@ def print_build(items: str, folder: str, shards: str, settings: str) -> None:
             peak = max(peak, psutil.Process().memory_info().rss)
             time.sleep(0.5)
 
+    recipe = irli.Recipe(**json.loads(settings))
+    learn = _learn_from(recipe, np.load(items, mmap_mode="r").shape[1])
     job, _ = make_vector_job(
         Path(folder),
         items,
         None,
-        None,
+        learn,
         None,
         metric="l2",
-        recipe=irli.Recipe(**json.loads(settings)),
+        recipe=recipe,
         shards=int(shards),
         threads=1,
         device="cpu",

@@ -25,8 +25,8 @@ SMALL = dataclasses.replace(
 LARGER = dataclasses.replace(
     SIZES["small"],
     set="local-features",
-    items=50_000,
-    paper={"repetitions": 16, "buckets": 50_000 * 5000 // 1_000_000, "hidden": 256},
+    items=20_000,
+    paper={"repetitions": 16, "buckets": 20_000 * 5000 // 1_000_000, "hidden": 128},
     tried=RATES,
 )
 FULL = dataclasses.replace(SIZES["full"], set="sift")

@@ -31,7 +31,7 @@ def plan_command(
     probes: Annotated[
         int | None, Option(min=1, help="Buckets to probe (m). Default: measured.")
     ] = None,
-    recipe: Annotated[str, Option(help="Recipe: default or paper.")] = "default",
+    recipe: Annotated[str, Option(help="Recipe: default, paper or paper-deep.")] = "default",
     settings: Annotated[
         list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
     ] = None,
@@ -50,8 +50,8 @@ def plan_command(
 ) -> None:
     """Predict build time, memory, latency and throughput, and recommend P, R, B and m.
 
-    First, the costs of work are measured on this machine, which takes a minute or two. The machines
-    of the cluster should have cores like those of this one.
+    First, the costs of work are measured on this machine, which takes about a minute; with --costs
+    FILE only once. The machines of the cluster should have cores like those of this one.
     """
     if items != int(items):
         raise InvalidParameter(
@@ -62,7 +62,7 @@ def plan_command(
     known = Machines(
         machines, cores, memory * 1e9, round_trip / 1e3, bandwidth * 1e9 / 8, call / 1e3
     )
-    # Measuring takes minutes, so check the settings first.
+    # Measuring takes a while, so check the settings first.
     changed.resolve(-(-count // (shards or 1)), dim)
     sizes: dict[str, Any] = {
         "items": count,
@@ -102,8 +102,9 @@ items       {found.items} of {found.dim} dimensions
 shards      P = {found.shards}, each with {found.replicas} replica{"s" * (found.replicas > 1)}
 routers     R = {found.repetitions}, B = {found.buckets} in each shard
 search      m = {found.probes}, {found.scanned:.0f} entries read for a query
-build       {_format_time(found.build_seconds)}, {found.build_side_by_side} steps side by side
-            {step} GB for a step, {disk} GB of disk
+build       {_format_time(found.build_seconds)}: prepare {_format_time(found.prepare_seconds)}, \
+learn {_format_time(found.learn_seconds)}, finish {_format_time(found.finish_seconds)}
+            {found.build_side_by_side} steps side by side, {step} GB for each, {disk} GB of disk
 serving     {shard} GB a shard, {machine} GB a machine{room}
 latency     {1e3 * found.latency:.2f} ms for a query, \
 {1e3 * found.batch_latency:.2f} ms for {found.batch} at once

@@ -37,6 +37,7 @@ from irli.cluster.build.vector_job import VectorJob, make_vector_job
 from irli.engine.pq import SAMPLE as CODED_SAMPLE
 from irli.engine.router import unpack
 from irli.errors import ClusterError, FormatError
+from irli.learning import load_runs
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
 from irli.learning.sizes import (
@@ -66,18 +67,17 @@ _REPEATS = 2  # timings, of which the shortest counts
 # but large enough for codes. No two kinds of work grow together, so their costs can be separated.
 _BUILDS = (
     (5_000, 64, 2, 2),
-    (8_000, 512, 6, 6),
-    (16_000, 128, 4, 2),
+    (6_000, 512, 4, 4),
+    (16_000, 128, 2, 1),
     (16_000, 512, 2, 2),
-    (64_000, 256, 4, 4),
-    (12_000, 1024, 2, 1),
-    (24_000, 1024, 4, 2),
+    (24_000, 256, 2, 2),
+    (10_000, 1024, 2, 1),
 )
-_SEARCHED = (2, 6)  # positions of the builds that are searched: few buckets, and many
+_SEARCHED = (2, 5)  # positions of the builds that are searched: few buckets, and many
 _PROBES = (1, 8, 32)
 _FEW = 20  # candidates, at least
 _MERGES = 50  # merges that are timed together
-_WATCHED = ((5_000, 64), (16_000, 512), (32_000, 1024))  # (items, buckets), to measure memory
+_WATCHED = ((5_000, 64), (16_000, 512))  # (items, buckets), to measure memory
 _POLL = 0.1  # seconds between two readings of the memory
 _UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work in each
 
@@ -184,7 +184,8 @@ def count_search_work(
 
 
 def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
-    """Measure the costs for vectors of `dim` dimensions, in a minute or two on an idle machine."""
+    """Measure the costs for vectors of `dim` dimensions, in half a minute on an idle machine."""
+    load_runs()  # torch takes as long to import as the first builds take
     rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
     indexes: list[VectorIndex] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -259,10 +260,17 @@ def make_skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArra
 
 
 def _make_job(folder: Path, vectors: NDArray[np.float32], recipe: Recipe) -> VectorJob:
-    place = Path(tempfile.mkdtemp(dir=folder))
+    """Return a build in one shard. With query_share=1, there are as many queries as items."""
+    place, given = Path(tempfile.mkdtemp(dir=folder)), None
+    if recipe.query_share == 1.0:
+        given = make_skewed(*vectors.shape, part=3)
     settings: dict[str, Any] = {"metric": "l2", "shards": 1, "threads": 1, "device": "cpu"}
-    job, _ = make_vector_job(place, vectors, None, None, None, recipe=recipe, **settings)
+    job, _ = make_vector_job(place, vectors, None, given, None, recipe=recipe, **settings)
     return job
+
+
+def _count_given(job: VectorJob) -> int:
+    return 0 if job.queries is None else job.queries.rows
 
 
 def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[float, ...]:
@@ -381,7 +389,7 @@ def _measure_merge() -> tuple[float, ...]:
 def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
     """Return the memory of a worker beyond `count_build_bytes`: torch, compiled kernels.
 
-    It is the peak over three small builds in a process of their own.
+    It is the peak over two small builds in a process of their own.
     """
     arguments = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
     code = f"from irli.cluster.planning.costs import print_peak; print_peak({arguments!r})"
@@ -407,9 +415,8 @@ def print_peak(arguments: str) -> None:
             with ThreadPoolExecutor(1) as pool:
                 running = pool.submit(_build, job)
                 while not running.done():
-                    most = max(
-                        most, _read_resident_bytes() - count_build_bytes(items, dim, job.recipe)
-                    )
+                    counted = count_build_bytes(items, dim, job.recipe, _count_given(job))
+                    most = max(most, _read_resident_bytes() - counted)
                     sleep(_POLL)
                 running.result()
     print(int(most))  # `_measure_base_bytes` reads it from another process

@@ -72,6 +72,9 @@ class ClusterPlan:
     replicas: int
     batch: int
     build_seconds: float
+    prepare_seconds: float  # of the build: finding neighbours, writing files
+    learn_seconds: float
+    finish_seconds: float
     build_worker_bytes: float
     build_side_by_side: int  # steps that run in parallel
     disk_bytes: float
@@ -153,6 +156,7 @@ def make_plan(
         network = machines.round_trip + sent / machines.bandwidth if machines.bandwidth else 0.0
         return compute_search(queries) * waves + compute_merge(queries) + network + machines.call
 
+    steps = _predict_steps(costs, chosen, machines, shard_items, shards, workers, threads)
     cores_for_each = machines.cores * machines.count / (shards * replicas)
     shard_seconds = compute_search(batch) / (cores_for_each * replicas)
     return ClusterPlan(
@@ -165,7 +169,10 @@ def make_plan(
         candidates=max(1, round(exact)),
         replicas=replicas,
         batch=batch,
-        build_seconds=_predict_build(costs, chosen, shard_items, shards, workers) / threads,
+        build_seconds=sum(steps),
+        prepare_seconds=steps[0],
+        learn_seconds=steps[1],
+        finish_seconds=steps[2],
         build_worker_bytes=worker,
         build_side_by_side=min(workers, shards * chosen.repetitions),
         disk_bytes=shards * (shard_bytes + 2 * 4 * shard_items * costs.dim),
@@ -197,17 +204,32 @@ def count_worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     return costs.base_bytes + count_build_bytes(items, costs.dim, recipe)
 
 
-def _predict_build(
-    costs: Costs, recipe: Recipe, shard_items: int, shards: int, workers: int
-) -> float:
-    """Return the seconds of all steps on `workers` workers with one thread each."""
+def _predict_steps(
+    costs: Costs,
+    recipe: Recipe,
+    machines: Machines,
+    shard_items: int,
+    shards: int,
+    workers: int,
+    threads: int,
+) -> tuple[float, float, float]:
+    """Return the seconds of the steps prepare, learn and finish of all shards.
+
+    `prepare` takes all cores of a machine, so there is one on each at a time. The other steps take
+    `threads` each, and run on so many workers side by side.
+    """
     prepare = _sum_costs(costs.prepare, count_prepare_work(shard_items, recipe))
     learn = _sum_costs(costs.learn, count_learn_work(shard_items, recipe))
     finish = _sum_costs(costs.finish, count_finish_work(shard_items))
     rounds = math.ceil(shards / workers)
+    learned = math.ceil(shards * recipe.repetitions / workers)
     if recipe.boost or recipe.trunk == "shared" or recipe.repetitions == 1:
-        return rounds * (prepare + recipe.repetitions * learn + finish)
-    return rounds * (prepare + finish) + math.ceil(shards * recipe.repetitions / workers) * learn
+        learned = rounds * recipe.repetitions
+    return (
+        math.ceil(shards / machines.count) * prepare / max(machines.cores, threads),
+        learned * learn / threads,
+        rounds * finish / threads,
+    )
 
 
 def _choose_shards(costs: Costs, recipe: Recipe, machines: Machines, items: int) -> int:
