@@ -171,7 +171,9 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     planned, written = count_prepare_work(800, recipe)
     strange = 192 * 800  # of strange queries: they are no more where there are many items
     assert (planned, written) == (near - strange, 800)
-    assert count_finish_work(800)[1:] == [800, 800]
+    coded = dataclasses.replace(recipe, pieces=None)
+    assert count_finish_work(800, coded)[1:] == [800, 800]
+    assert count_finish_work(800, dataclasses.replace(recipe, pieces=0))[1:] == [0, 800]
 
 
 @pytest.mark.parametrize(("pieces", "dim"), [(0, 6), (8, 6), (32, 160)])
@@ -265,3 +267,25 @@ def test_bad_costs(tmp_path: Path) -> None:
         Costs.load(path)
     with pytest.raises(InvalidParameter, match="recipe 'paper'"):
         make_plan(COSTS, irli.recipe("paper"), ONE, items=1000)
+
+
+def test_a_recipe_with_a_learning_set_is_measured_with_one(tmp_path: Path) -> None:
+    """Or the queries that it allows, ten millions, would count as memory of a small build."""
+    recipe = irli.recipe("paper-deep", buckets=8, hidden=4, neighbors=5, choices=4)
+    job = plancosts._make_job(tmp_path, plancosts.make_skewed(400, 6), recipe)
+    assert plancosts._count_given(job) == 400
+    made = job.make_problem(0)
+    assert 0 < len(made.problem.queries) <= 400
+    assert made.problem.sampling.sum() == pytest.approx(1)
+
+
+def test_preparing_takes_all_cores_of_a_machine() -> None:
+    eight = dataclasses.replace(ONE, cores=8)
+    one, other = (
+        make_plan(COSTS, irli.recipe(buckets=1000), machines, items=800_000, shards=8)
+        for machines in (ONE, eight)
+    )
+    assert other.prepare_seconds == pytest.approx(one.prepare_seconds / 8)
+    for found in (one, other):
+        steps = found.prepare_seconds, found.learn_seconds, found.finish_seconds
+        assert found.build_seconds == pytest.approx(sum(steps))

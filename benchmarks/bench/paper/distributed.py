@@ -42,6 +42,7 @@ from irli.cluster.planning.costs import Costs, make_skewed, measure_costs
 from irli.cluster.planning.planner import Machines, make_plan
 
 SHARDS, DIM, K = 8, 96, 10
+PAPER_ITEMS = 100_000_000
 ITEMS, ASKED = 200_000, 1000
 # A node of the paper has 12.5 million items, and learns from 10 million vectors that are no items.
 LEARNED_FROM = 20_000
@@ -91,7 +92,8 @@ def distributed(options: Options) -> None:
         where = "searched one after the other on one thread; milliseconds are CPU time"
     count = 100_000_000 if full else items
     lines = _write_lines(curves, plans, f"{told}, in {shards} shards, {where}", rates, count)
-    write_part(options, "distributed", lines, _answer(curves, plans, count))
+    buckets = make_recipe(options, "paper-deep", **scaled).buckets
+    write_part(options, "distributed", lines, _answer(curves, plans, count, buckets))
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -303,7 +305,10 @@ COMMAND = "benchmarks/paper.py distributed"
 
 
 def _answer(
-    curves: dict[str, list[list[Point]]], plans: list[dict[str, Any]], items: int
+    curves: dict[str, list[list[Point]]],
+    plans: list[dict[str, Any]],
+    items: int,
+    buckets: int,
 ) -> list[Claim]:
     """Return the claims of section 5.3 with our figures."""
     faiss_best = max(_find_best(curves[method]) for method in curves if "FAISS" in method)
@@ -328,6 +333,8 @@ def _answer(
             COMMAND,
         )
     )
+    ours = curves["IRLI, the paper's recipe"]
+    claims += [_count_parameters(), _plan_candidates(ours, items, buckets)]
     planned = 1e3 * next(plan["latency"] for plan in plans if plan["recipe"] == "paper-deep")
     claims.append(
         Claim(
@@ -339,6 +346,39 @@ def _answer(
         )
     )
     return claims
+
+
+def _count_parameters() -> Claim:
+    """Count the weights of the paper's networks: 8 shards of 4."""
+    recipe = irli.recipe("paper-deep")
+    each = (DIM + 1) * recipe.hidden + (recipe.hidden + 1) * recipe.buckets
+    count = SHARDS * recipe.repetitions * each
+    return Claim(
+        "32 networks with 660 million parameters, 2.56 GB",
+        "660 million, 2.56 GB",
+        f"{count / 1e6:.0f} million by the recipe `paper-deep`, {4 * count / 1e9:.2f} GB",
+        choose_verdict(abs(count / 660e6 - 1) < 0.01, abs(count / 660e6 - 1) < 0.1),
+        COMMAND,
+    )
+
+
+def _plan_candidates(seeds: list[list[Point]], items: int, buckets: int) -> Claim:
+    """Compute the candidates of 100 million vectors from even loads, and what repeats here."""
+    recipe = irli.recipe("paper-deep")
+    told = []
+    first, *_, last = _average(seeds)
+    for point in (first, last):
+        named = recipe.repetitions * point["probes"]
+        planned = named * PAPER_ITEMS / recipe.buckets
+        distinct = point["read"] / (named * items / buckets)
+        told.append(f"{planned / 1e3:.0f}K entries, of which {distinct:.0%} are distinct here")
+    return Claim(
+        "19.8K to 349K candidates with m from 1 to 20",
+        "99% and 87% of the entries that even loads make",
+        f"{'; '.join(told)}, with {items:,} vectors",
+        PLANNED,
+        COMMAND,
+    )
 
 
 def _compare_faiss(

@@ -67,6 +67,7 @@ SMOKE = {
     "learning_rate": 0.01,
     "grown": (320,),
 }
+LEMMA_BUCKETS, LEMMA_DRAWS, LEMMA_CLOSE = 256, 20_000, 0.1  # B, samples, a relative error
 SIMULATED = tuple(4**power * 3792 for power in range(5))  # items, up to a million
 FEW = (960,)  # in a smoke run
 
@@ -94,6 +95,11 @@ def loads(options: Options) -> None:
     )
     trained = _grow_trained(options, cells, size, spread)
     drawn = _grow_simulated(options, cells, mean)
+    draws = 200 if options.smoke else LEMMA_DRAWS
+    lemma = cells.measure(
+        f"lemma 1, {draws} draws",
+        lambda: {str(choices): measure_lemma(choices, draws) for choices in (1, *CHOICES)},
+    )
     head = ["loads", "paper", "standard deviation", "of the mean", "largest / mean"]
     rows = [_tabulate(name, each, mean) for name, each in spread.items()]
     lines = [
@@ -107,9 +113,19 @@ def loads(options: Options) -> None:
         "with δ = 0; it exists for K > log2(L / B).",
         "",
         *_tabulate_growth(drawn, trained, mean),
+        "",
+        f"Lemma 1: K of {LEMMA_BUCKETS} buckets are sampled without replacement, with "
+        "probabilities that fall as 1 / rank. The variance of the mean of their probabilities, and "
+        "what the lemma says of it, on average over the samples:",
+        "",
+        *format_table(
+            ["K", "variance", "the lemma's"],
+            [[choices, *(f"{value:.2e}" for value in pair)] for choices, pair in lemma.items()],
+        ),
     ]
     _draw(options, spread, drawn, trained, mean)
-    write_part(options, "loads", lines, _judge(spread, hashed, drawn, trained, mean))
+    claims = _judge(spread, hashed, drawn, trained, mean)
+    write_part(options, "loads", lines, [*claims, judge_lemma(lemma)])
 
 
 # --- Table 3 -------------------------------------------------------------------------------------
@@ -182,6 +198,35 @@ def bound_load(items: int, buckets: int, choices: int) -> float:
     if left <= 0:
         return float("nan")
     return float(2 * items / buckets + np.log(np.log2(items) / left) / np.log(choices))
+
+
+def measure_lemma(choices: int, draws: int) -> tuple[float, float]:
+    """Return the variance of the mean probability of K sampled buckets, and the lemma's.
+
+    The lemma gives it as the sum of p^2 (1 - p) over the sampled buckets, divided by K^2.
+    """
+    rng = np.random.default_rng(0)
+    chances = 1 / np.arange(1, LEMMA_BUCKETS + 1)
+    chances /= chances.sum()
+    keys = np.log(chances) + rng.gumbel(size=(draws, LEMMA_BUCKETS))  # of the largest, K are drawn
+    drawn = chances[np.argpartition(-keys, choices - 1, axis=1)[:, :choices]]
+    said = (drawn**2 * (1 - drawn)).sum(axis=1) / choices**2
+    return float(drawn.mean(axis=1).var()), float(said.mean())
+
+
+def judge_lemma(lemma: dict[str, tuple[float, float]]) -> Claim:
+    """Answer lemma 1: it holds if variances are the lemma's, in part if they fall with K."""
+    found, said = np.array(list(lemma.values())).T
+    return Claim(
+        "Lemma 1: the variance of the mean probability of K sampled buckets, which falls with K",
+        "proof only",
+        f"with K = {', '.join(lemma)}, {found[0] / said[0]:.2f} to {found[-1] / said[-1]:.2f} "
+        f"times the lemma's; it falls from {found[0]:.1e} to {found[-1]:.1e}",
+        choose_verdict(
+            bool((np.abs(found / said - 1) < LEMMA_CLOSE).all()), bool((np.diff(found) < 0).all())
+        ),
+        COMMAND,
+    )
 
 
 def draw_largest(items: int, buckets: int, choices: int, seed: int) -> int:

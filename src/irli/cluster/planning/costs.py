@@ -70,7 +70,7 @@ _BUILDS = (
     (6_000, 512, 4, 4),
     (16_000, 128, 2, 1),
     (16_000, 512, 2, 2),
-    (24_000, 256, 2, 2),
+    (48_000, 256, 2, 2),
     (10_000, 1024, 2, 1),
 )
 _SEARCHED = (2, 5)  # positions of the builds that are searched: few buckets, and many
@@ -165,12 +165,12 @@ def count_learn_work(items: int, recipe: Recipe) -> list[float]:
     ]
 
 
-def count_finish_work(items: int) -> list[float]:
+def count_finish_work(items: int, recipe: Recipe) -> list[float]:
     """Return the work of `finish`: shards, items that train the codes, and items written.
 
     Further repetitions add little, compared with the work of learning them.
     """
-    return [1, min(items, CODED_SAMPLE), items]
+    return [1, min(items, CODED_SAMPLE) if recipe.pieces != 0 else 0, items]
 
 
 def count_search_work(
@@ -201,7 +201,7 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
             work = {
                 "prepare": count_prepare_work(items, job.recipe),
                 "learn": count_learn_work(items, job.recipe),
-                "finish": count_finish_work(items),
+                "finish": count_finish_work(items, job.recipe),
             }
             for name, seconds in _build(job).items():
                 rows[name].append((work[name], seconds))
@@ -279,7 +279,7 @@ def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[f
     Relative errors are minimised, so that small measurements count as much as large ones.
     """
     matrix, times = np.array(work, dtype=float), np.array(seconds)
-    size = matrix.max(axis=0)  # NNLS needs columns of similar size
+    size = np.maximum(matrix.max(axis=0), 1.0)  # NNLS needs columns of similar size
     solution, _ = nnls(matrix / size / times[:, None], np.ones(len(times)))
     return tuple(float(value) for value in solution / size)
 

@@ -220,7 +220,7 @@ def _predict_steps(
     """
     prepare = _sum_costs(costs.prepare, count_prepare_work(shard_items, recipe))
     learn = _sum_costs(costs.learn, count_learn_work(shard_items, recipe))
-    finish = _sum_costs(costs.finish, count_finish_work(shard_items))
+    finish = _sum_costs(costs.finish, count_finish_work(shard_items, recipe))
     rounds = math.ceil(shards / workers)
     learned = math.ceil(shards * recipe.repetitions / workers)
     if recipe.boost or recipe.trunk == "shared" or recipe.repetitions == 1:
