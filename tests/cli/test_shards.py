@@ -143,3 +143,23 @@ def test_labels_in_shards(run: Runner, tmp_path: Path) -> None:
     refused(
         run("labels", "fit", texts, "--out", out, *more, "--ranker"), "--ranker", "with --shards"
     )
+
+
+def test_queries_in_a_file_are_read_by_the_steps(
+    run: Runner, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten million of them need not pass through the process that asks for the build."""
+    given = []
+    fit = ShardedIndex.fit
+
+    def watch(self: ShardedIndex, X: object, **options: object) -> ShardedIndex:
+        given.append((X, options["queries"]))
+        return fit(self, X, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ShardedIndex, "fit", watch)
+    queries = tmp_path / "queries.npy"
+    np.save(queries, X[:40] + 0.1)
+    out = tmp_path / "index"
+    run("build", data, out, "--shards", 2, "--queries", queries, *QUICK)
+    assert given == [(str(data), str(queries))]
+    assert irli.load(out).stats()["items"] == 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -78,9 +78,8 @@ def build(
     console.claim_output(out)
     changed = console.read_recipe(recipe, settings, seed)
     sharded = shards is not None or ray is not None
-    # If the file can be mapped, each shard reads its own slice.
-    by_path = sharded and limit is None and key is None and data.suffix not in (*HDF5, TEXT)
-    items = str(data) if by_path else read_vectors(data, key)[:limit]
+    items = _name_or_read(data, key, sharded and limit is None)
+    items = items if limit is None else items[:limit]
     kind = metric or read_hdf5_metric(data)
     index: console.AnyVectors = VectorIndex(kind, recipe=changed)
     if sharded:
@@ -94,7 +93,7 @@ def build(
         )
     given: console.Values = {
         "ids": None if ids is None else console.read_npy(ids)[:limit],
-        "queries": None if queries is None else read_vectors(queries, queries_key),
+        "queries": None if queries is None else _name_or_read(queries, queries_key, sharded),
         "relevance": None if relevance is None else console.read_relevance(relevance),
     }
     if neighbors is not None:
@@ -127,6 +126,13 @@ buckets   {stats["repetitions"]} x {stats["buckets"]}, the largest {uneven:.2f} 
 search    {console.format_tuned(tuned, 0.95, 10)}
 built in  {seconds:.1f} s"""
     console.print_result({"index": str(out)} | values, text, as_json)
+
+
+def _name_or_read(path: Path, key: str | None, by_path: bool) -> Any:
+    """Return the name of a file that each step can map by itself, or its vectors."""
+    if by_path and key is None and path.suffix not in (*HDF5, TEXT):
+        return str(path)
+    return read_vectors(path, key)
 
 
 @app.command()
