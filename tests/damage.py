@@ -42,14 +42,13 @@ def _add_near_rows(folder: Folder) -> Folder:
     carried = sp.csr_array((rng.random((20, labels)) < 0.2).astype(np.float32))
     known = NearRows.pack(rows, carried)
     arrays = {f"near_{name}": array for name, array in known._asdict().items()}
-    nothing, ones = np.empty(0, dtype=np.float32), np.ones(dim, dtype=np.float32)
-    arrays |= {"routing_factors": nothing, "routing_means": nothing}
-    arrays |= {"ranking_factors": ones, "ranking_means": 0 * ones}
+    ones = np.ones(dim, dtype=np.float32)
+    arrays |= {"factors": ones, "means": 0 * ones}
     meta = folder.meta | {
         "calibration": folder.meta["calibration"] | {"by_votes": 0.3, "own": True},
         "alone": {"by_margin": 0.0, "by_score": 1.5, "threshold": -1.0, "curve": []},
         "defaults": folder.meta["defaults"] | {"near": 7},
-        "scaling": {"routing": "given", "ranking": "standard"},
+        "scaling": "standard",
         "cost": 0.5,
         "prune": 0.02,
         "objective": "propensity",

@@ -15,6 +15,7 @@ import irli
 from irli import LabelIndex, VectorIndex
 from irli.base.folder import Folder, read_folder, write_folder
 from irli.base.sparse import as_labels, as_rows
+from irli.cluster import ShardedLabelIndex
 from irli.errors import DimensionMismatch, FormatError, InvalidParameter, IrliError, NotFitted
 
 ROWS, LABELS = 120, 12
@@ -68,6 +69,19 @@ def test_features_that_are_not_finite(index: LabelIndex, value: float, dtype: st
         for call in everywhere(index, rows):
             with refuses("X", f"finite.* Got {value} in row 13 "):
                 call()
+
+
+def test_features_that_no_row_has_take_no_memory() -> None:
+    """240 rows of a million columns took 4 GB: a hidden layer had weights for all of them."""
+    own, dim = np.arange(240) % 12, 1_000_000
+    columns = np.random.default_rng(0).integers(12, dim, size=(240, 20))
+    columns = np.hstack([columns, own[:, None], own[:, None] + 100])
+    places = np.arange(240).repeat(22), columns.ravel()
+    rows = sp.csr_array((np.ones(240 * 22), places), shape=(240, dim))
+    for kind in (LabelIndex(), ShardedLabelIndex(shards=2)):
+        index: Any = kind.fit(rows, own, threads=1)
+        assert index.stats()["bytes"] < 2e8
+        assert (index.predict(rows, k=1).labels.ravel() == own).mean() > 0.9
 
 
 def test_features_beyond_float32(index: LabelIndex) -> None:

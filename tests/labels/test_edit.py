@@ -31,7 +31,7 @@ def fitted() -> LabelIndex:
     index = LabelIndex(small_labels(buckets=4), ranker=True).fit(X, Y, names=NAMES, threads=1)
     contents = index._fitted().contents
     model = contents.model
-    layout = add_near_rows(model.layout, NearRows.pack(sp.csr_array(model.ranking.apply(X)), Y))
+    layout = add_near_rows(model.layout, NearRows.pack(sp.csr_array(model.scaling.apply(X)), Y))
     calibration = model.calibration._replace(by_votes=0.5)
     parameters = model.parameters.replace(near=20, probes=4, candidates=50)
     model = model._replace(layout=layout, calibration=calibration, parameters=parameters)

@@ -29,7 +29,7 @@ def fitted() -> LabelIndex:
     index = LabelIndex(recipe, ranker=True).fit(X, Y, threads=1)
     contents = index._fitted().contents
     model = contents.model
-    layout = add_near_rows(model.layout, NearRows.pack(sp.csr_array(model.ranking.apply(X)), Y))
+    layout = add_near_rows(model.layout, NearRows.pack(sp.csr_array(model.scaling.apply(X)), Y))
     calibration = model.calibration._replace(by_margin=1.0, by_score=0.3, by_votes=0.5, own=True)
     parameters = model.parameters.replace(near=20, probes=2, candidates=5)
     model = model._replace(layout=layout, calibration=calibration, parameters=parameters)
@@ -98,7 +98,7 @@ def test_buckets_are_those_of_the_partitions(fitted: LabelIndex) -> None:
     contents = fitted._fitted().contents
     layout = contents.model.layout
     partitions, routers = read_partitions(layout), read_routers(layout)
-    routed = hash_features(contents.model.routing.apply(X[:10]), contents.recipe)
+    routed = hash_features(contents.model.scaling.apply(X[:10]), contents.recipe)
     for row, told in enumerate(fitted.explain(X[:10], 6)):
         likely = [np.exp(router.log_probabilities(routed[[row]]))[0] for router in routers]
         for each in told.labels:
@@ -121,7 +121,7 @@ def test_the_score_is_that_of_the_buckets(fitted: LabelIndex) -> None:
 
 def test_probabilities_of_buckets_add_up(fitted: LabelIndex) -> None:
     contents = fitted._fitted().contents
-    rows = hash_features(contents.model.routing.apply(X), contents.recipe)
+    rows = hash_features(contents.model.scaling.apply(X), contents.recipe)
     for row in range(5):
         likely = np.exp(route_row(contents.model.layout, rows[[row]]))
         np.testing.assert_allclose(likely.sum(axis=1), 1, rtol=1e-6)

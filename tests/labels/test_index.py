@@ -31,7 +31,7 @@ from irli.labels.contents import LabelContents, pack_labels
 from irli.labels.metrics import precision
 from irli.labels.parameters import SCORES
 from irli.labels.predictor import Predictor
-from irli.labels.tuning.tune import Wishes, tune_labels
+from irli.labels.tuning.tune import RankingOptions, tune_labels
 from irli.learning import learn, runs
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import join_histories
@@ -438,12 +438,12 @@ def test_the_phases_by_hand_are_fit(name: str, made: Made, tmp_path: Path) -> No
     index, recipe = made(name), RECIPES[name].resolve_for_labels(LABELS)
     index.save(tmp_path / "fit")
     rows, labels = as_rows(data().X), as_labels(data().Y, data().X.shape[0])
-    wishes = Wishes(ranker=name != "own trunks")
+    ranking = RankingOptions(ranker=name != "own trunks")
 
     problem = make_label_problem(rows, labels, recipe)
     repetitions = learn(problem.problem, recipe, LearnOptions(threads=1))
     layout = assemble_labels(repetitions, count_labels(labels))
-    model = tune_labels(layout, rows, labels, problem, recipe, wishes, threads=1)
+    model = tune_labels(layout, rows, labels, problem, recipe, ranking, threads=1)
     contents = LabelContents(
         recipe=recipe,
         model=model,
@@ -452,7 +452,7 @@ def test_the_phases_by_hand_are_fit(name: str, made: Made, tmp_path: Path) -> No
         dim=rows.shape[1],
         counts=count_labels(labels),
         trained=problem.trained,
-        wishes=wishes,
+        ranking=ranking,
     )
     write_folder(tmp_path / "hand", pack_labels(contents))
 
@@ -469,7 +469,7 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert said[5] == "assembled: 48 entries of 24 labels"
     tried = [text.split(":")[0] for text in said[6:-1]]
-    assert tried[0] == "score weighted-votes"
+    assert tried[0] == "score log-probability"
     assert tried[-1] == "probes of the index 8"
     assert re.fullmatch(r"tuned: LabelParameters\(.*\), without ranker", said[-1])
     caplog.clear()
@@ -535,7 +535,7 @@ def test_history_ends_with_what_was_tried(made: Made) -> None:
     assert index.defaults.candidates in values["candidates"]
     assert index.defaults.probes in values["probes"]
     assert f"near={index.defaults.near}" in values["sources"]
-    assert values["sources"][-1] == "index alone"
+    assert values["ranker"] == ["index alone", "blended"]
     alone = [entry["choice"] for entry in made("own trunks").history if "choice" in entry]
     assert set(alone) == {"score", "probes of the index"}  # it has no ranker
 

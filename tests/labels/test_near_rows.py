@@ -20,8 +20,9 @@ from irli.labels.build.assemble import add_near_rows, read_near_rows
 from irli.labels.metrics import precision
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
-from irli.labels.ranking import near_rows, tune
+from irli.labels.ranking import near_rows
 from irli.labels.ranking.near_rows import NEAREST, NO_ROWS, NearRows, find_near_labels, keep_largest
+from irli.labels.tuning import sources
 from irli.labels.tuning.calibration import Calibration
 
 LABELS, DIM = 50, 12
@@ -219,7 +220,7 @@ def test_an_index_has_the_rows_with_labels(index: LabelIndex) -> None:
 
 
 def test_an_index_without_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "_NEAR", 0)
+    monkeypatch.setattr(sources, "_NEAR", 0)
     X, Y = labelled(400, 10, most=1)
     without = LabelIndex(small_labels(), ranker=True).fit(X, Y, threads=1)
     assert without.defaults.near == 0
@@ -236,9 +237,9 @@ def test_a_prediction_can_do_without_near_rows(index: LabelIndex) -> None:
     contents = index._fitted().contents
     model, layout = contents.model, index._fitted().predictor.layout
     calibration = model.calibration._replace(by_votes=0.0)
-    routed, ranked = model.routing.apply(X), model.ranking.apply(X)
+    scaled = model.scaling.apply(X)
     bare = Predictor(add_near_rows(layout, NO_ROWS))
-    odds, labels = bare.predict(routed, ranked, 5, model.parameters, calibration)
+    odds, labels = bare.predict(scaled, scaled, 5, model.parameters, calibration)
     found = index.predict(X, near=0)
     np.testing.assert_array_equal(found.labels, labels)
     np.testing.assert_allclose(found.scores, 1 / (1 + np.exp(-odds.astype(float))), rtol=1e-5)

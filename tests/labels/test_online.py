@@ -37,7 +37,7 @@ def fitted() -> LabelIndex:
 def with_near_rows(index: LabelIndex, rows: Any, labels: Any) -> LabelIndex:
     """Return the index with near rows that vote, whatever was chosen."""
     contents, _ = index._fitted()
-    ranked = contents.model.ranking.apply(rows)
+    ranked = contents.model.scaling.apply(rows)
     layout = add_near_rows(contents.model.layout, NearRows.pack(sp.csr_array(ranked), labels))
     calibration = contents.model.calibration
     if calibration.by_votes <= 0:

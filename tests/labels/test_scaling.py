@@ -12,12 +12,10 @@ from plantedlabels import labelled, random_rows, small_labels
 
 import irli
 from irli import LabelIndex
+from irli.base.sparse import as_rows
 from irli.cluster import ShardedLabelIndex
-from irli.labels.build import routing
 from irli.labels.build.scaling import GIVEN, SCALINGS, Scaling, list_scalings
-from irli.labels.tuning import tune
-from irli.labels.tuning.tune import Wishes
-from irli.learning.options import LearnOptions
+from irli.labels.tuning.scaling import choose_scaling
 
 
 def counts(rows: int = 30, dim: int = 12, seed: int = 0) -> sp.csr_array:
@@ -114,14 +112,15 @@ def test_scaling_changes_nothing_of_the_caller_s() -> None:
 @pytest.mark.parametrize(
     ("rows", "names"),
     [
-        (counts(), ["given", "unit", "tf-idf"]),
+        (counts(), ["unit", "tf-idf", "given"]),
         (Scaling("unit").apply(counts()), ["given"]),
-        (random_rows(20, 12), ["given", "unit"]),
-        (gaussian(), ["given", "unit", "standard"]),
+        (random_rows(20, 12), ["unit", "given"]),
+        (gaussian(), ["standard", "unit", "given"]),
         (Scaling("unit").apply(gaussian()), ["given", "standard"]),
-        (counts().toarray() + 1, ["given", "unit", "tf-idf", "standard"]),
+        (counts().toarray() + 1, ["standard", "unit", "tf-idf", "given"]),
         (np.eye(5, dtype=np.float32), ["given", "tf-idf"]),
         (sp.csr_array((5, 3), dtype=np.float32), ["given"]),
+        (gaussian() * np.float32(1e12), ["standard", "unit"]),
     ],
 )
 def test_what_makes_sense_is_tried(rows: Any, names: list[str]) -> None:
@@ -156,62 +155,103 @@ def stretched() -> tuple[np.ndarray[Any, Any], Any]:
     return np.hstack([quiet, loud]).astype(np.float32), Y
 
 
-@pytest.fixture
-def few_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "LEAST_ROWS", 100)
-
-
-@pytest.mark.usefixtures("few_rows_are_enough")
 def test_a_scaling_that_helps_is_chosen_and_kept(tmp_path: Path) -> None:
     X, Y = stretched()
     index = LabelIndex(small_labels(epochs=1), ranker=True).fit(X, Y, threads=1)
     tried = {e["tried"]: e["quality"] for e in index.history if e.get("choice") == "scaling"}
-    assert list(tried) == ["given", "unit", "standard"]
+    assert list(tried) == ["standard", "unit", "given"]
     assert tried["standard"] > tried["given"] + 0.1
     model = index._fitted().contents.model
-    assert model.ranking.name == "standard"
+    assert model.scaling.name == "standard"
     right = index.predict(X, 3)
     index.save(tmp_path / "index")
     for mmap in (True, False):
         again = irli.load(tmp_path / "index", mmap=mmap)
         kept = again._fitted().contents.model
-        assert (kept.ranking.name, kept.routing.name) == ("standard", model.routing.name)
-        np.testing.assert_array_equal(kept.ranking.means, model.ranking.means)
+        assert kept.scaling.name == "standard"
+        np.testing.assert_array_equal(kept.scaling.means, model.scaling.means)
         assert (kept.cost, kept.prune) == (model.cost, model.prune)
         for one, other in zip(again.predict(X, 3), right, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.usefixtures("few_rows_are_enough")
 def test_added_labels_are_learned_from_scaled_rows() -> None:
     """The ranker of new labels sees rows as that of the others does."""
     X, Y = stretched()
     old = np.asarray(Y[:, 8:].sum(axis=1)).ravel() == 0
     recipe = small_labels(epochs=1, buckets=4)
     index = LabelIndex(recipe, ranker=True).fit(X[old], Y[old][:, :8], threads=1)
-    assert index._fitted().contents.model.ranking.name == "standard"
+    assert index._fitted().contents.model.scaling.name == "standard"
     index.add_labels(X, Y[:, 8:], threads=1)
     best = index.predict(X[~old], 1).labels.ravel()
     assert (best == Y[~old].indices).mean() > 0.8
 
 
-def test_routers_choose_a_scaling_but_not_those_of_the_paper(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(routing, "LEAST_ROWS", 100)
+def test_a_scaling_is_chosen_but_not_for_the_paper() -> None:
     X, Y = stretched()
-    run = LearnOptions(threads=1)
-    chosen, _, trials = routing.choose_routing(X, Y, small_labels(epochs=2), Wishes(), run)
-    assert chosen.name in SCALINGS
-    index = LabelIndex(small_labels(epochs=2)).fit(X, Y, threads=1)
+    chosen, trials = choose_scaling(X, Y, small_labels(), 1)
+    assert chosen.name == "standard"
     shards = ShardedLabelIndex(small_labels(epochs=2), shards=2).fit(X, Y, threads=1)
-    assert [one["tried"] for one in trials] == ["given", "unit", "standard"]
-    assert [one for one in index.history if one.get("choice") == "routing"] == trials
-    told = [one for one in shards.history if one.get("choice") == "routing"]
+    told = [one for one in shards.history if one.get("choice") == "scaling"]
     assert told == [one | {"shard": shard} for shard in range(2) for one in trials]
-    tried: list[Any] = []
-    monkeypatch.setattr(routing, "list_scalings", tried.append)
     paper = irli.recipe("paper-labels", buckets=4, hidden=8, repetitions=1, choices=2)
-    kept = routing.choose_routing(X, Y, paper, Wishes(), run)
-    assert kept == (GIVEN, paper.resolve_for_labels(Y.shape[1]), [])
-    assert not tried
+    assert choose_scaling(X, Y, paper, 1) == (GIVEN, [])
+
+
+# --- rows of every kind ----------------------------------------------------------------------
+
+
+def planted_rows(kind: str) -> tuple[Any, np.ndarray[Any, Any], str]:
+    """Rows of 12 clusters that only some scalings tell apart, their labels, and the best one."""
+    rng = np.random.default_rng(4)
+    own = np.arange(900) % 12
+    rows = rng.normal(size=(12, 16))[own] * 2 + rng.normal(size=(900, 16)) * 0.5
+    if kind == "plain":
+        return rows, own, "standard"
+    if kind == "far from 0":
+        return rows + 1000, own, "standard"
+    if kind == "very far from 0":
+        return rows + 1e5, own, "standard"
+    if kind == "a column of years":
+        return np.hstack([rows, rng.integers(1950, 2025, size=(900, 1))]), own, "standard"
+    if kind == "columns of every scale":
+        return rows * 10.0 ** rng.uniform(-8, 8, size=16), own, "standard"
+    if kind == "rows of every length":
+        return rows * 10.0 ** rng.uniform(-2, 2, size=(900, 1)), own, "unit"
+    if kind == "unit length":
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True), own, "given"
+    words = np.where(np.arange(60) // 5 == own[:, None], 0.3, 0.0)  # each label has five words
+    words[:, -5:] = 20  # and five are everywhere
+    counts = rng.poisson(np.hstack([words, np.full((900, 5), 20.0)]))
+    return sp.csr_array(counts), own, "tf-idf"
+
+
+KINDS = ["plain", "far from 0", "very far from 0", "a column of years", "columns of every scale"]
+KINDS += ["rows of every length", "unit length", "counts"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_scaled_so_that_labels_can_be_told_apart(kind: str) -> None:
+    X, own, best = planted_rows(kind)
+    _, Y = labelled(len(own), 12, most=1)
+    scaling, trials = choose_scaling(as_rows(X), Y, small_labels(), 1)
+    assert scaling.name == best, trials
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1])
+def test_dense_rows_of_every_kind_are_learned(kind: str) -> None:
+    X, own, _ = planted_rows(kind)
+    train, test = np.arange(720), np.arange(720, 900)
+    index = LabelIndex(small_labels()).fit(X[train], own[train], threads=1)
+    assert np.mean(index.predict(X[test], 1).labels.ravel() == own[test]) > 0.95
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e17, 1e-17, 1e-30, 1e-37])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("count", [900, 120])
+def test_rows_of_extreme_scale_are_learned(scale: float, sparse: bool, count: int) -> None:
+    dense, own, _ = planted_rows("plain")
+    X: Any = sp.csr_array(dense * scale) if sparse else dense * scale
+    train, test = np.arange(count * 4 // 5), np.arange(count * 4 // 5, count)
+    index = LabelIndex(small_labels()).fit(X[train], own[train], threads=1)
+    assert np.mean(index.predict(X[test], 1).labels.ravel() == own[test]) > 0.95

@@ -22,13 +22,12 @@ from irli.labels.text.vectorizer import Names, Vectorizer
 from irli.labels.tuning.calibration import EVERY, Calibration
 from irli.labels.tuning.curve import Curve
 from irli.labels.tuning.objective import OBJECTIVES
-from irli.labels.tuning.tune import LabelModel, LabelTuneResult, Wishes
+from irli.labels.tuning.tune import LabelModel, LabelTuneResult, RankingOptions
 from irli.learning.repetition import History
 
 _TENSORS = ("project", "project_scale", "shift", "out", "out_scale", "bias")
 _ARRAYS = tuple(name for name in LabelLayout._fields if name not in _TENSORS)
-_NO_WISHES = Wishes()
-_SCALED = ("routing", "ranking")
+_USUAL = RankingOptions()
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class LabelContents:
         Keys (`row_keys`) of the rows that the routers have learned from.
     names : Names or None
     vectorizer : Vectorizer or None
-    wishes : Wishes
+    ranking : RankingOptions
         What the user wants of ranking.
     titled : pairs of int
         Which near rows are titles of labels: the first one, and the one after the last.
@@ -66,7 +65,7 @@ class LabelContents:
     trained: NDArray[np.uint64]
     names: Names | None = None
     vectorizer: Vectorizer | None = None
-    wishes: Wishes = _NO_WISHES
+    ranking: RankingOptions = _USUAL
     titled: Sequence[tuple[int, int]] = ()
 
 
@@ -82,25 +81,24 @@ def pack_labels(contents: LabelContents) -> Folder:
         "defaults": dataclasses.asdict(model.parameters),
         "calibration": model.calibration.state(),
         "alone": model.alone.state(),
-        "scaling": {"routing": model.routing.name, "ranking": model.ranking.name},
+        "scaling": model.scaling.name,
         "cost": model.cost,
         "prune": model.prune,
-        "objective": contents.wishes.objective,
+        "objective": contents.ranking.objective,
         "history": contents.history,
         "rows": contents.rows,
         "dim": contents.dim,
         "text": text,
-        "ranker": contents.wishes.ranker,
+        "ranker": contents.ranking.ranker,
         "titled": [list(pair) for pair in contents.titled],
         "tuned": None if model.tuned is None else _pack_tuned(model.tuned),
     }
     arrays = {name: layout[name] for name in _ARRAYS} | {
         "counts": contents.counts,
         "trained": contents.trained,
+        "factors": model.scaling.factors,
+        "means": model.scaling.means,
     }
-    for use in _SCALED:
-        scaling = getattr(model, use)
-        arrays |= {f"{use}_factors": scaling.factors, f"{use}_means": scaling.means}
     tensors = {name: layout[name] for name in _TENSORS}
     return Folder(LABELS, meta, arrays | names | words, tensors)
 
@@ -118,8 +116,11 @@ def unpack_labels(folder: Folder) -> LabelContents:
                 unpack_calibration(meta["calibration"]),
                 unpack_calibration(meta["alone"]),
                 _unpack_tuned(meta["tuned"]),
-                routing=_unpack_scaling("routing", meta, arrays),
-                ranking=_unpack_scaling("ranking", meta, arrays),
+                scaling=Scaling(
+                    check_choice("scaling", meta["scaling"], SCALINGS),
+                    arrays["factors"],
+                    arrays["means"],
+                ),
                 cost=check_float("cost", meta["cost"], at_least=0.0),
                 prune=check_float("prune", meta["prune"], at_least=0.0),
             ),
@@ -132,7 +133,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
             vectorizer=(
                 None if meta["text"] is None else Vectorizer.from_state(meta["text"], arrays)
             ),
-            wishes=Wishes(
+            ranking=RankingOptions(
                 None if meta["ranker"] is None else check_bool("ranker", meta["ranker"]),
                 check_choice("objective", meta["objective"], OBJECTIVES),
             ),
@@ -197,16 +198,10 @@ def _unpack_ranges(ranges: Any) -> list[tuple[int, int]]:
     return found
 
 
-def _unpack_scaling(use: str, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaling:
-    """Return how rows are scaled."""
-    name = check_choice("scaling", meta["scaling"][use], SCALINGS)
-    return Scaling(name, arrays[f"{use}_factors"], arrays[f"{use}_means"])
-
-
-def _check_scaling(use: str, scaling: Scaling, dim: int) -> None:
+def _check_scaling(scaling: Scaling, dim: int) -> None:
     factors = dim if scaling.name in ("tf-idf", "standard") else 0
-    check_array(f"{use}_factors", scaling.factors, np.float32, factors)
-    check_array(f"{use}_means", scaling.means, np.float32, dim if scaling.name == "standard" else 0)
+    check_array("factors", scaling.factors, np.float32, factors)
+    check_array("means", scaling.means, np.float32, dim if scaling.name == "standard" else 0)
 
 
 def _check_contents(contents: LabelContents) -> None:
@@ -232,5 +227,4 @@ def _check_contents(contents: LabelContents) -> None:
         check_array("starts", layout.starts, np.int64, features + 1)
     if len(layout.near_starts) > 1 or calibration.by_votes > 0:  # there are near rows
         check_array("near_starts", layout.near_starts, np.int64, features + 1)
-    for use in _SCALED:
-        _check_scaling(use, getattr(contents.model, use), features)
+    _check_scaling(contents.model.scaling, features)

@@ -35,7 +35,7 @@ from irli.labels.text.reads_texts import describe_empty, find_empty
 from irli.labels.text.vectorizer import Vectorizer, vectorize_more
 from irli.labels.tuning.calibration import Calibration
 from irli.labels.tuning.objective import OBJECTIVES
-from irli.labels.tuning.tune import LabelTuneResult, Wishes
+from irli.labels.tuning.tune import LabelTuneResult, RankingOptions
 from irli.learning import check_device
 from irli.learning.options import LearnArguments, LearnOptions
 
@@ -96,8 +96,8 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
     # --- learning ------------------------------------------------------------------------------
 
     @property
-    def _wishes(self) -> Wishes:
-        return Wishes(self._given["ranker"], self._given["objective"])
+    def _ranking(self) -> RankingOptions:
+        return RankingOptions(self._given["ranker"], self._given["objective"])
 
     def _learn(
         self,
@@ -111,7 +111,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         run = _check_options(options, "fit")
         rows, labels, named = read_rows_to_fit(X, Y, names)
         recipe = as_recipe(self._given["recipe"])
-        contents = fit_labels(rows, labels, titles, recipe, self._wishes, run)
+        contents = fit_labels(rows, labels, titles, recipe, self._ranking, run)
         return Learned.of(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
     def refit(
@@ -145,7 +145,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         run = _check_options(options, "refit")
         check_int("epochs", epochs, at_least=1, owner="refit")
         rows, labels, named = read_more_rows(X, Y, names, old, "refit")
-        contents = refit_labels(old, rows, labels, epochs, self._wishes, run)
+        contents = refit_labels(old, rows, labels, epochs, self._ranking, run)
         self._learned = Learned.of(dataclasses.replace(contents, names=named))
         return self
 
@@ -403,8 +403,8 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         with reading():  # the native engine checks that no array points outside of another
             index = cls(
                 contents.recipe,
-                ranker=contents.wishes.ranker,
-                objective=contents.wishes.objective,
+                ranker=contents.ranking.ranker,
+                objective=contents.ranking.objective,
             )
             index._learned = Learned.of(contents)
         return index

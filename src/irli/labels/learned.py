@@ -88,9 +88,8 @@ class Learned(NamedTuple):
 
     def scale(self, rows: Rows) -> tuple[Rows, Rows]:
         """Return the rows with the routers' features, and with those of the ranker."""
-        model = self.contents.model
-        routed = hash_features(model.routing.apply(rows), self.contents.recipe)
-        return routed, model.ranking.apply(rows)
+        scaled = self.contents.model.scaling.apply(rows)
+        return hash_features(scaled, self.contents.recipe), scaled
 
     def _choose_way(
         self, ranker: bool | None, given: PredictArguments

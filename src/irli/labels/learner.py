@@ -17,12 +17,13 @@ from irli.base.sparse import count_labels
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels, read_repetitions
+from irli.labels.build.features import limit_features
 from irli.labels.build.problem import LabelProblem, append_titles, make_label_problem
-from irli.labels.build.routing import choose_routing
 from irli.labels.changes.new_labels import add_to_partitions
 from irli.labels.changes.online import NewRows, learn_rows, recalibrate
 from irli.labels.contents import LabelContents
-from irli.labels.tuning.tune import Wishes, tune_labels
+from irli.labels.tuning.scaling import choose_scaling
+from irli.labels.tuning.tune import RankingOptions, tune_labels
 from irli.learning import learn
 from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition, join_histories
@@ -31,39 +32,50 @@ log = get_logger(__name__)
 
 
 def fit_labels(
-    rows: Rows, labels: Sparse, titles: Any, recipe: Recipe, wishes: Wishes, run: LearnOptions
+    rows: Rows,
+    labels: Sparse,
+    titles: Any,
+    recipe: Recipe,
+    ranking: RankingOptions,
+    run: LearnOptions,
 ) -> LabelContents:
     """Learn from rows (n, d) with labels (n, L), and from the titles of the labels (L, d)."""
-    scaling, recipe, trials = choose_routing(rows, labels, recipe, wishes, run)
+    scaling, trials = choose_scaling(rows, labels, recipe, run.thread_count)
     count = rows.shape[0]
     if titles is not None:
         rows, labels = append_titles(rows, labels, titles)
+    recipe = limit_features(rows, recipe).resolve_for_labels(labels.shape[1])
     made = make_label_problem(
         rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
     )._replace(trials=trials)
     repetitions = learn(made.problem, recipe, run)
     layout = assemble_labels(repetitions, count_labels(labels))
     return complete_labels(
-        made, repetitions, layout, rows, labels, recipe, wishes, run.thread_count, run.progress
+        made, repetitions, layout, rows, labels, recipe, ranking, run.thread_count, run.progress
     )
 
 
 def refit_labels(
-    old: LabelContents, rows: Rows, labels: Sparse, epochs: int, wishes: Wishes, run: LearnOptions
+    old: LabelContents,
+    rows: Rows,
+    labels: Sparse,
+    epochs: int,
+    ranking: RankingOptions,
+    run: LearnOptions,
 ) -> LabelContents:
     """Continue learning on all rows (n, d), whose labels (n, L) may be more than the known ones."""
-    routing = old.model.routing
+    scaling = old.model.scaling
     start = add_to_partitions(
         read_repetitions(old.model.layout),
-        routing.apply(rows),
+        scaling.apply(rows),
         labels[:, len(old.counts) :],
         old.recipe,
     )
-    made = make_label_problem(rows, labels, old.recipe, old.trained, routing)
+    made = make_label_problem(rows, labels, old.recipe, old.trained, scaling)
     repetitions = learn(made.problem, dataclasses.replace(old.recipe, epochs=epochs), run, start)
     layout = assemble_labels(repetitions, count_labels(labels))
     new = complete_labels(
-        made, repetitions, layout, rows, labels, old.recipe, wishes, run.thread_count, run.progress
+        made, repetitions, layout, rows, labels, old.recipe, ranking, run.thread_count, run.progress
     )
     return dataclasses.replace(
         new, history=old.history + new.history, names=old.names, vectorizer=old.vectorizer
@@ -96,12 +108,12 @@ def complete_labels(
     rows: Rows,
     labels: Sparse,
     recipe: Recipe,
-    wishes: Wishes,
+    ranking: RankingOptions,
     threads: int,
     progress: Progress = False,
 ) -> LabelContents:
     """Run the last phase, tune, on rows (n, d) with labels (n, L), those of the layout."""
-    model = tune_labels(layout, rows, labels, made, recipe, wishes, threads, progress)
+    model = tune_labels(layout, rows, labels, made, recipe, ranking, threads, progress)
     ranker = "with" if model.calibration.is_blended else "without"
     log.info("tuned: %s, %s ranker", model.parameters, ranker)
     given = rows.shape[0] - made.titles
@@ -114,6 +126,6 @@ def complete_labels(
         dim=rows.shape[1],
         counts=count_labels(labels[:given]),
         trained=made.trained,
-        wishes=wishes,
+        ranking=ranking,
         titled=[(near - made.titles, near)] if made.titles else [],
     )

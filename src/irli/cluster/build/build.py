@@ -107,7 +107,7 @@ def learn(job: Job, shard: int, numbers: list[int]) -> None:
     check_device(job.device)  # fails early if torch or the device is missing here
     problem = Problem.load(job.problem(shard))
     options = LearnOptions(threads=job.threads, device=job.device)
-    recipe = job.learned_recipe(shard)
+    recipe = job.recipe_of(shard)
     runs.learn_group(problem, recipe, numbers, _open_checkpoint(job, shard), options)
 
 
@@ -115,7 +115,7 @@ def finish(job: Job, shard: int) -> None:
     """Assemble the index of a shard, and save it."""
     source = job.learned_by(shard)
     if not _is_finished(job, shard):
-        repetitions = _open_checkpoint(job, source).load_all(job.learned_recipe(source))
+        repetitions = _open_checkpoint(job, source).load_all(job.recipe_of(source))
         write_folder(job.index(shard), job.assemble(shard, job.problem(source), repetitions))
         mark_complete(job.index(shard).parent, job.key(shard))
     if _are_finished(job, source):

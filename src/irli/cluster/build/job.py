@@ -69,10 +69,6 @@ class Job(ABC):
         """Return the resolved recipe of one shard."""
         return self.recipe
 
-    def learned_recipe(self, shard: int) -> Recipe:
-        """Return the recipe that a shard is learned with, once its problem is made."""
-        return self.recipe_of(shard)
-
     def key(self, shard: int) -> str:
         """Return a hash of the inputs of a shard. Results with another key are not reused."""
         described = json.dumps([*self.describe(shard), shard], sort_keys=True)

@@ -25,19 +25,19 @@ from irli.cluster.build.label_blend import write_held
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels
-from irli.labels.build.features import as_sparse, hash_features
+from irli.labels.build.features import as_sparse, hash_features, limit_features
 from irli.labels.build.problem import LabelProblem, Split, make_label_problem
-from irli.labels.build.routing import choose_routing
 from irli.labels.changes.edit import take_labels
 from irli.labels.contents import pack_labels
 from irli.labels.learner import complete_labels
 from irli.labels.predictor import Predictor
-from irli.labels.tuning.tune import Wishes, choose_score
-from irli.learning.options import LearnOptions
+from irli.labels.tuning.choose import Trials
+from irli.labels.tuning.routers import HeldRows, choose_score, count_shortlist
+from irli.labels.tuning.scaling import choose_scaling
+from irli.labels.tuning.tune import RankingOptions
 from irli.learning.repetition import Repetition
 
-_WIDTH = 200  # labels of a row by which the routers' scores are compared
-_FORM = 4  # of what a step leaves behind; earlier ones are not reused
+_FORM = 5  # of what a step leaves behind; earlier ones are not reused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +73,10 @@ class LabelJob(Job):
     def recipe_of(self, shard: int) -> Recipe:
         return self.recipe.resolve_for_labels(self.label_count)
 
-    def learned_recipe(self, shard: int) -> Recipe:
-        return self._take_width(LabelProblem.load(self.problem(self.learned_by(shard))))
-
-    def _take_width(self, made: LabelProblem) -> Recipe:
-        """Return the recipe with the width that was chosen for the problem."""
-        return dataclasses.replace(self.recipe_of(0), hidden=made.hidden)
-
     def make_problem(self, shard: int, folder: Path | None = None) -> LabelProblem:
         rows, labels = self._read()
-        run = LearnOptions(threads=self.threads, device=self.device)
-        given = rows.shape[0] - self.titles
-        scaling, recipe, trials = choose_routing(
-            rows[:given], labels[:given], self.recipe, Wishes(None, self.objective), run
-        )
+        given, recipe = rows.shape[0] - self.titles, self.recipe_of(shard)
+        scaling, trials = choose_scaling(rows[:given], labels[:given], recipe, self.threads)
         made = make_label_problem(rows, labels, recipe, scaling=scaling, titles=self.titles)
         return made._replace(trials=trials)
 
@@ -95,37 +85,37 @@ class LabelJob(Job):
         counts, several = count_labels(labels), self.shards > 1
         dealt = deal_labels(counts, self.shards)
         own, layout = dealt[shard], assemble_labels(repetitions, counts)
-        made, wishes = LabelProblem.load(saved), Wishes(None, self.objective)
+        made, ranking = LabelProblem.load(saved), RankingOptions(None, self.objective)
         if several:
-            made, wishes = self._wish(made, layout, rows, labels)
+            made, ranking = self._share(made, layout, rows, labels)
         contents = complete_labels(
             made._replace(split=serve_all(made.split, labels, dealt)),
             repetitions,
             take_labels(layout, own) if several else layout,
             rows,
             as_labels(sp.csc_array(labels)[:, own], rows.shape[0]),
-            self._take_width(made),
-            wishes,
+            self.recipe_of(shard),
+            ranking,
             self.threads,
         )
         if contents.model.held is not None:
             write_held(self.held(shard), contents.model.held, contents.model.calibration)
         return pack_labels(contents)
 
-    def _wish(
+    def _share(
         self, made: LabelProblem, layout: LabelLayout, rows: Rows, labels: Sparse
-    ) -> tuple[LabelProblem, Wishes]:
+    ) -> tuple[LabelProblem, RankingOptions]:
         """Return what several shards must have, so that their log-odds can be compared.
 
         With a ranker they are better calibrated. The score is chosen by all labels; the problem
         keeps what was tried.
         """
-        held = made.split.held
-        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self._take_width(made)))
-        width = min(_WIDTH, self.label_count)
-        score, tried = choose_score(Predictor(layout), routed, labels[held], width, self.threads)
-        wishes = Wishes(True, self.objective, keep_held=True, score=score)
-        return made._replace(trials=[*made.trials, *tried]), wishes
+        held, tried = made.split.held, Trials()
+        routed = as_sparse(hash_features(made.scaling.apply(rows[held]), self.recipe_of(0)))
+        asked = HeldRows(routed, labels[held], count_shortlist(labels))
+        score = choose_score(Predictor(layout), asked, self.threads, tried)
+        ranking = RankingOptions(True, self.objective, keep_held=True, score=score)
+        return made._replace(trials=[*made.trials, *tried]), ranking
 
     def held(self, shard: int) -> Path:
         """Return the file with the candidates of held-out rows, by which shards are compared."""
@@ -161,7 +151,7 @@ def make_label_job(
     return LabelJob(
         folder=str(folder),
         shards=shards,
-        recipe=recipe,
+        recipe=limit_features(rows, recipe),
         step_bytes=STEP_BASE + 2 * (8 * int(size) + 8 * int(labels.nnz)),
         threads=threads,
         device=device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from irli.base.recipe import Recipe
 from irli.base.types import Rows, Sparse
 from irli.engine.hashing import UniversalHash
+
+_SPREAD = 4  # hashed features for each one that a row has: then few share one
 
 CsrArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
@@ -50,6 +53,26 @@ def count_features(dim: int, recipe: Recipe) -> int:
     64
     """
     return min(dim, recipe.features) if recipe.features else dim
+
+
+def limit_features(rows: Rows, recipe: Recipe) -> Recipe:
+    """Return the recipe for rows (n, d), most of whose features no row may have.
+
+    Nothing is learned of these, but in a hidden layer each has as many weights as any other.
+
+    Examples
+    --------
+    >>> from irli.base.recipe import recipe
+    >>> one = sp.csr_array(([1.0], ([0], [5])), shape=(1, 1_000_000))
+    >>> limit_features(one, recipe("labels")).features
+    4
+    """
+    if isinstance(rows, np.ndarray) or not recipe.features:
+        return recipe
+    enough = _SPREAD * max(1, len(np.unique(rows.indices)))
+    if rows.shape[1] <= enough:
+        return recipe
+    return dataclasses.replace(recipe, features=min(recipe.features, enough))
 
 
 def hash_features(rows: Rows, recipe: Recipe) -> Rows:

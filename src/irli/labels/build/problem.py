@@ -56,16 +56,15 @@ class LabelProblem(NamedTuple):
     problem: Problem
     split: Split
     trained: NDArray[np.uint64]  # keys of all rows that the routers have seen after training
-    scaling: Scaling = GIVEN  # of the routers' rows
+    scaling: Scaling = GIVEN  # of the rows
     trials: Sequence[dict[str, Any]] = ()  # by which it was chosen, for the history
     titles: int = 0  # of labels, which are the last training rows
-    hidden: int = 0  # width of the routers' hidden layer
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
         self.problem.save(folder)
         parts = {**self.split._asdict(), "trained": self.trained, **self.scaling.state()}
-        parts |= {"titles": np.array(self.titles), "hidden": np.array(self.hidden)}
+        parts["titles"] = np.array(self.titles)
         for name, value in parts.items():
             np.save(folder / f"label_{name}.npy", value)
         (folder / "label_trials.json").write_text(json.dumps(list(self.trials)))
@@ -79,8 +78,8 @@ class LabelProblem(NamedTuple):
         parts = {name: np.load(folder / f"label_{name}.npy") for name in Scaling._fields}
         scaling = Scaling.from_state(parts)
         trials = json.loads((folder / "label_trials.json").read_text())
-        numbers = (int(np.load(folder / f"label_{name}.npy")) for name in ("titles", "hidden"))
-        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials, *numbers)
+        titles = int(np.load(folder / "label_titles.npy"))
+        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials, titles)
 
 
 def make_label_problem(
@@ -90,7 +89,6 @@ def make_label_problem(
     trained: NDArray[np.uint64] | None = None,
     scaling: Scaling = GIVEN,
     titles: int = 0,
-    split: Split | None = None,
 ) -> LabelProblem:
     """Turn rows and their labels into a problem to learn.
 
@@ -101,12 +99,10 @@ def make_label_problem(
     trained : uint64 array, optional
         Keys of the rows that the routers have already seen. Other rows are held out.
     scaling : Scaling
-        Of the rows that the routers see.
+        Of the rows.
     titles : int
         So many of the last rows are titles of labels. They are never held out, since rows to come
         are unlike them.
-    split : Split, optional
-        The rows to train on and those to hold out. By default they are chosen.
     """
     rng = np.random.default_rng([recipe.seed, 0x1D])
     routed = hash_features(scaling.apply(rows), recipe)
@@ -114,11 +110,10 @@ def make_label_problem(
     useful = np.flatnonzero(np.diff(labels.indptr))  # rows without labels are of no use
     keys = row_keys(routed)
     given, taught = np.split(useful, [np.searchsorted(useful, rows.shape[0] - titles)])
-    if split is None:
-        unseen = None if trained is None else given[~np.isin(keys[given], trained)]
-        split = hold_out(embedded, given, rng, unseen)
-        if not _can_be_learned(split, labels):
-            split = Split(given, given)
+    unseen = None if trained is None else given[~np.isin(keys[given], trained)]
+    split = hold_out(embedded, given, rng, unseen)
+    if not _can_be_learned(split, labels):
+        split = Split(given, given)
     split = Split(np.concatenate([split.train, taught]), split.held)
     train_labels = labels[split.train]
     count = len(split.train)
@@ -141,7 +136,7 @@ def make_label_problem(
     )
     known = np.unique(keys[split.train])
     keys = known if trained is None else np.union1d(known, trained)
-    return LabelProblem(problem, split, keys, scaling, titles=len(taught), hidden=recipe.hidden)
+    return LabelProblem(problem, split, keys, scaling, titles=len(taught))
 
 
 def append_titles(rows: Rows, labels: Sparse, titles: Any) -> tuple[Rows, Sparse]:

@@ -13,7 +13,9 @@ from irli.base.types import Rows
 from irli.labels.build.features import to_arrays
 
 SCALINGS = ("given", "unit", "tf-idf", "standard")
-LEAST_ROWS = 1000  # with fewer rows, too few are held out to choose by
+_ROUNDING = 1e-7  # share of its mean by which a column changes that is constant but for rounding
+_LARGEST = np.finfo(np.float32).max
+_FAR = 1e6  # rows that are so many times as long are not learned as they are
 _UNIT = 1e-3  # lengths that differ from 1 by less are 1
 
 
@@ -73,27 +75,34 @@ GIVEN = Scaling("given")
 
 
 def list_scalings(rows: Rows) -> list[Scaling]:
-    """Return the scalings that make sense for rows, as they are first.
+    """Return the scalings that make sense for rows, the most reliable one first.
+
+    Rows of unit length stay as they are, or each column is standardised. Columns of dense rows may
+    be of any scale, and far from 0; sparse rows of any length.
 
     Examples
     --------
     >>> counts = sp.csr_array(np.array([[1.0, 2.0], [0.0, 3.0]], dtype="f4"))
     >>> [scaling.name for scaling in list_scalings(counts)]
-    ['given', 'unit', 'tf-idf']
+    ['unit', 'tf-idf', 'given']
     >>> [scaling.name for scaling in list_scalings(Scaling("unit").apply(counts))]
     ['given']
     """
     starts, columns, values = to_arrays(rows)
     row = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     length = np.sqrt(np.bincount(row, values.astype(np.float64) ** 2, len(starts) - 1))
-    found = [GIVEN]
-    if (np.abs(length[length > 0] - 1) > _UNIT).any():
+    length = length[length > 0]
+    of_unit_length = not (np.abs(length - 1) > _UNIT).any()
+    found = []
+    if isinstance(rows, np.ndarray) and len(values) > rows.size / 2:
+        found.append(_standardize(rows))
+    if not of_unit_length:
         found.append(Scaling("unit"))
     if len(values) and (values > 0).all() and (values == np.rint(values)).all():
         found.append(_weigh_words(columns, rows.shape))
-    if isinstance(rows, np.ndarray) and len(values) > rows.size / 2:
-        found.append(_standardize(rows))
-    return found
+    if of_unit_length:
+        return [GIVEN, *found]
+    return [*found, GIVEN] if 1 / _FAR < length.mean() < _FAR else found
 
 
 def _weigh_words(columns: NDArray[np.int32], shape: tuple[int, ...]) -> Scaling:
@@ -107,5 +116,11 @@ def _standardize(rows: NDArray[np.float32]) -> Scaling:
     """Return the scaling of dense columns to mean 0 and deviation 1 / sqrt(D)."""
     means = rows.mean(axis=0, dtype=np.float64)
     spread = rows.std(axis=0, dtype=np.float64)
-    factors = np.where(spread > 1e-12, 1 / np.maximum(spread, 1e-12), 0) / rows.shape[1] ** 0.5
-    return Scaling("standard", factors.astype(np.float32), means.astype(np.float32))
+    changes = spread > _ROUNDING * np.abs(means)
+    with np.errstate(divide="ignore"):
+        factors = np.where(changes, 1 / spread, 0) / rows.shape[1] ** 0.5
+    return Scaling(
+        "standard",
+        np.minimum(factors, _LARGEST).astype(np.float32),
+        means.astype(np.float32),
+    )

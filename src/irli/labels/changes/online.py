@@ -35,7 +35,7 @@ from irli.labels.ranking.negatives import as_pattern, join, mine_negatives
 from irli.labels.ranking.ranker import Ranker, train_ranker, usual_values
 from irli.labels.tuning.calibration import Calibration, Candidates, fit_calibration
 from irli.labels.tuning.objective import Objective
-from irli.labels.tuning.tune import rank_candidates
+from irli.labels.tuning.sources import rank_candidates
 
 _COSTS = (0.5, 1.0)  # of the ranker's cost, that are tried: the old rows hold the weights, too
 _ROUNDS = 2  # rounds of mining
@@ -74,12 +74,12 @@ def learn_rows(
     counts = np.bincount(labels.indices, minlength=labels.shape[1])
     counts[:known] += old.counts
     rows = old.rows if given.partly else old.rows + labels.shape[0]
-    routed = model.routing.apply(given.rows)
+    scaled = model.scaling.apply(given.rows)
     repetitions = add_to_partitions(
-        read_repetitions(layout), routed, sp.csr_array(labels[:, known:]), old.recipe
+        read_repetitions(layout), scaled, sp.csr_array(labels[:, known:]), old.recipe
     )
     grown = assemble_labels(repetitions, counts)
-    ranked = as_sparse(model.ranking.apply(given.rows))
+    ranked = as_sparse(scaled)
     near = read_near_rows(layout)
     if len(layout.starts) > 1:
         ranker = read_ranker(layout)
@@ -94,7 +94,7 @@ def learn_rows(
             replayed,
             cost=cost * model.cost,
             share=labels.shape[0] / max(old.rows + labels.shape[0], 1),
-            importance=Objective.of_counts(old.wishes.objective, counts, rows).importance,
+            importance=Objective.of_counts(old.ranking.objective, counts, rows).importance,
             prune=model.prune,
             partly=given.partly,
             seed=old.recipe.seed,
@@ -142,11 +142,11 @@ def recalibrate(
         for held, taught in (halves, halves[::-1]):
             some = NewRows(given.rows[taught], given.labels[taught])
             learned = learn_rows(old, some, threads, cost)
-            rows = given.rows[held]
+            scaled = model.scaling.apply(given.rows[held])
             found.append(
                 Predictor(learned.model.layout).list_candidates(
-                    hash_features(model.routing.apply(rows), old.recipe),
-                    model.ranking.apply(rows),
+                    hash_features(scaled, old.recipe),
+                    scaled,
                     model.parameters,
                     asked,
                     threads,
@@ -157,7 +157,7 @@ def recalibrate(
     truth = given.labels[np.concatenate(halves)]
     counts = np.bincount(truth.indices, minlength=count)
     counts[: len(old.counts)] += old.counts
-    goal = Objective.of_counts(old.wishes.objective, counts, old.rows + n)
+    goal = Objective.of_counts(old.ranking.objective, counts, old.rows + n)
     best, chosen, quality = before, _COSTS[0], -np.inf
     for cost in _COSTS if len(model.layout.starts) > 1 else _COSTS[:1]:
         candidates = list_candidates(cost)

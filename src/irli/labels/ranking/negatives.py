@@ -47,7 +47,7 @@ def gather_negatives(
         The rows that count as near ones.
     """
     near = find_near_labels(rows, labels, among, _limit(300, rows.shape[0]), threads)
-    return join(proposed, near, _draw_rows(labels, seed))
+    return join(proposed, near, draw_negatives(labels, seed))
 
 
 def mine_negatives(ranker: Ranker, rows: Sparse, negatives: Sparse, threads: int) -> Sparse:
@@ -112,7 +112,7 @@ def keep_rows(matrix: Sparse, rows: NDArray[np.int64]) -> Sparse:
     return sp.csr_array((matrix.data[there], matrix.indices[there], starts), shape=matrix.shape)
 
 
-def _draw_rows(labels: Sparse, seed: int) -> Sparse:
+def draw_negatives(labels: Sparse, seed: int) -> Sparse:
     """Draw random rows for each label: a CSR of ones (n, L)."""
     n, count = labels.shape
     each = min(_limit(_RANDOM, count), n)

@@ -16,6 +16,7 @@ from irli.labels.metrics import (
 
 OBJECTIVES = ("precision", "balanced", "propensity")
 DEPTHS = (1, 3, 5)
+BEST = max(DEPTHS)  # labels that are measured
 
 
 class Objective(NamedTuple):

@@ -1,0 +1,240 @@
+"""Which sources know labels beside the routers: a ranker and near rows, and how they are asked.
+
+Three sources know something of a label: the routers, the ranker and near rows. Each proposes labels
+and scores those of the others; `tuning.calibration` blends the scores. Rankers that are evaluated
+are trained without the held-out rows, and near rows are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from irli.base.progress import Progress
+from irli.base.types import Sparse
+from irli.engine.label_layout import LabelLayout
+from irli.labels.build.assemble import add_near_rows, add_ranker
+from irli.labels.build.problem import Split
+from irli.labels.parameters import LabelParameters
+from irli.labels.predictor import Predictor
+from irli.labels.ranking.near_rows import NO_ROWS, NearRows
+from irli.labels.ranking.negatives import (
+    as_pattern,
+    gather_negatives,
+    join,
+    keep_rows,
+    mine_negatives,
+)
+from irli.labels.ranking.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, usual_values
+from irli.labels.tuning.calibration import ASKED, Calibration, Candidates, fit_calibration
+from irli.labels.tuning.choose import Trials
+from irli.labels.tuning.objective import BEST, Objective, mean_precision
+from irli.labels.tuning.routers import list_probes
+
+_TAUGHT = 20  # labels proposed by the routers that are negatives of the ranker
+_NEAR = 100  # near rows that vote
+_COSTS = (COST, 0.0625)  # of the ranker, that are tried: the less, the less noise is learned
+_CLEAR = 0.004  # share of the quality by which another cost must be better: less is chance
+_PRUNES = (0.04, 0.03, LEAST_PRUNE)  # pruning thresholds that are tried
+_CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
+_MEASURED = 2000  # held-out rows on which options are compared, at most
+_TRIAL = 300_000_000  # products of a pass in which a ranker is tried, at most
+_BLOCK = 65_536  # rows whose shortlists are found at once
+
+
+class Sources(NamedTuple):
+    """The sources beside the routers, and the parameters with which all are asked."""
+
+    parameters: LabelParameters
+    ranker: Ranker
+    near: NearRows
+    cost: float  # of the ranker
+    prune: float = LEAST_PRUNE
+
+
+class Blend(NamedTuple):
+    """Sources, how much each counts, and how good they are together on held-out rows."""
+
+    sources: Sources
+    calibration: Calibration
+    quality: float
+    precision: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceChooser:
+    """Trains rankers, and measures them together with routers and near rows.
+
+    Attributes
+    ----------
+    layout : LabelLayout
+        Of the index alone.
+    routed, ranked : CSRs of shape (n, d) and (n, D)
+        All rows, with the features of the routers, and with those of the ranker.
+    labels : CSR of shape (n, L)
+    parameters : LabelParameters
+        Those of the index alone.
+    """
+
+    layout: LabelLayout
+    routed: Sparse
+    ranked: Sparse
+    labels: Sparse
+    split: Split
+    goal: Objective
+    parameters: LabelParameters
+    seed: int
+    threads: int
+    progress: Progress
+    trials: Trials
+
+    # --- choosing --------------------------------------------------------------------------------
+
+    def choose(self, negatives: Sparse) -> Blend:
+        """Choose the ranker's cost, whether near rows vote, then what is cheaper and about as good.
+
+        `negatives` (n, L) are those of `find_negatives`.
+        """
+        blend = self._choose_cost(negatives)
+        _, alone = self._measure(blend.sources._replace(near=NO_ROWS))
+        both = {f"near={_NEAR}": blend, "near=0": alone}
+        blend = self.trials.choose("sources", both, lambda one: (one.quality, one))
+        probes = [count for count in list_probes(self.layout) if count <= self.parameters.probes]
+        blend = self._choose_parameter("probes", probes, blend.sources)
+        blend = self._choose_parameter("candidates", _CANDIDATES, blend.sources)
+        blend = self._choose_pruning(blend.sources)
+        return self._measure(blend.sources, self.split.held)[1]
+
+    def _choose_cost(self, negatives: Sparse) -> Blend:
+        train = self.split.train
+        some = self._draw_some(train, negatives)
+        near = NearRows.pack(self.ranked[train], self.labels[train])
+        parameters = replace(self.parameters, candidates=_CANDIDATES[-1], near=_NEAR)
+
+        def measure(cost: float, rows: NDArray[np.int64] = some) -> tuple[float, Blend]:
+            ranker = self._train(rows, negatives, cost, LEAST_PRUNE)
+            return self._measure(Sources(parameters, ranker, near, cost))
+
+        blend = self.trials.choose("cost", {cost: cost for cost in _COSTS}, measure, _CLEAR)
+        return blend if len(some) == len(train) else measure(blend.sources.cost, train)[1]
+
+    def _choose_parameter(self, name: str, values: Sequence[int], sources: Sources) -> Blend:
+        """Choose the smallest value of a parameter that is about as good as any."""
+
+        def measure(value: int) -> tuple[float, Blend]:
+            changes: dict[str, Any] = {name: value}
+            parameters = replace(sources.parameters, **changes)
+            return self._measure(sources._replace(parameters=parameters))
+
+        return self.trials.choose(name, {value: value for value in values}, measure)
+
+    def _choose_pruning(self, sources: Sources) -> Blend:
+        usual = usual_values(self.ranked)
+
+        def measure(prune: float) -> tuple[float, Blend]:
+            ranker = sources.ranker.prune(prune, usual)
+            return self._measure(sources._replace(ranker=ranker, prune=prune))
+
+        return self.trials.choose("pruning", {prune: prune for prune in _PRUNES}, measure)
+
+    def _measure(
+        self, sources: Sources, held: NDArray[np.int64] | None = None
+    ) -> tuple[float, Blend]:
+        """Choose how much the sources count, and measure the best labels, by default of a part."""
+        held = self.split.held[:_MEASURED] if held is None else held
+        found, truth = self.list_candidates(sources, held), self.labels[held]
+        calibration = fit_calibration(found, truth, self.goal)
+        best = rank_candidates(found, calibration)
+        quality, precision = self.goal.measure(best, truth), mean_precision(best, truth)
+        return quality, Blend(sources, calibration.fit_curve(found, truth), quality, precision)
+
+    def list_candidates(self, sources: Sources, held: NDArray[np.int64]) -> Candidates:
+        """Return the candidates of held-out rows, with what all sources know of them."""
+        layout = add_near_rows(add_ranker(self.layout, sources.ranker), sources.near)
+        parameters = sources.parameters
+        if not len(sources.near.scale):
+            parameters = replace(parameters, near=0)
+        return Predictor(layout).list_candidates(
+            self.routed[held], self.ranked[held], parameters, ASKED, self.threads
+        )
+
+    # --- training --------------------------------------------------------------------------------
+
+    def find_negatives(self) -> Sparse:
+        """Return the labels that a ranker must learn to tell from those of each row (n, L).
+
+        Held-out rows have fewer. The routers and the ranker that mines have not seen them, and put
+        labels first there that are much harder to tell from their own. If a few rows had such
+        negatives and the others had not, labels would be punished by chance.
+        """
+        train = self.split.train
+        proposed = keep_rows(self._propose(), train)
+        gathered = gather_negatives(
+            self.ranked, self.labels, proposed, train, self.seed, self.threads
+        )
+        first = self._train(self._draw_some(train, gathered), gathered, COST, LEAST_PRUNE)
+        mined = mine_negatives(first, self.ranked, gathered, self.threads)
+        return join(gathered, keep_rows(mined, train))
+
+    def _propose(self) -> Sparse:
+        """Return the labels that the index proposes first for each row (n, L), block by block."""
+        predictor, labels = Predictor(self.layout), len(self.layout.prior)
+        k, parts = min(_TAUGHT, labels), []
+        for start in range(0, self.routed.shape[0], _BLOCK):
+            rows = self.routed[start : start + _BLOCK]
+            found = predictor.predict(rows, rows, k, self.parameters, threads=self.threads)[1]
+            parts.append(as_pattern(found, labels))
+        return sp.csr_array(sp.vstack(parts))
+
+    def _draw_some(self, rows: NDArray[np.int64], negatives: Sparse) -> NDArray[np.int64]:
+        """Return as many of the rows as a ranker can be tried on in a while."""
+        products = negatives.nnz / max(negatives.shape[0], 1) * self.ranked.nnz
+        if products <= _TRIAL:
+            return rows
+        rng = np.random.default_rng([self.seed, 0x7A])
+        return np.sort(rng.permutation(rows)[: int(len(rows) * _TRIAL / products)])
+
+    def _train(
+        self, rows: NDArray[np.int64], negatives: Sparse, cost: float, prune: float
+    ) -> Ranker:
+        return train_ranker(
+            self.ranked[rows],
+            self.labels[rows],
+            negatives[rows],
+            cost=cost,
+            importance=self.goal.importance,
+            prune=prune,
+            threads=self.threads,
+            seed=self.seed,
+            progress=self.progress,
+        )
+
+    def complete(self, blend: Blend, negatives: Sparse) -> tuple[LabelLayout, Blend]:
+        """Return the layout with a ranker that has learned from all rows, which are all near ones.
+
+        Near rows that do not count are left out.
+        """
+        rows, (sources, calibration, *_) = np.union1d(*self.split), blend
+        ranker = self._train(rows, negatives, sources.cost, sources.prune)
+        layout = add_ranker(self.layout, ranker)
+        if len(sources.near.scale) and calibration.by_votes > 0:
+            near = NearRows.pack(self.ranked[rows], self.labels[rows])
+            return add_near_rows(layout, near), blend
+        sources = sources._replace(parameters=replace(sources.parameters, near=0))
+        return layout, blend._replace(
+            sources=sources, calibration=calibration._replace(by_votes=0.0)
+        )
+
+
+def rank_candidates(found: Candidates, calibration: Calibration) -> NDArray[np.int64]:
+    """Return the five best candidates of each row, best first."""
+    odds = calibration.to_log_odds(found)
+    some = np.argpartition(-odds, min(BEST, odds.shape[1] - 1), axis=1)[:, :BEST]
+    labels = np.take_along_axis(found.labels, some, axis=1)
+    order = np.lexsort((labels, -np.take_along_axis(odds, some, axis=1)), axis=1)
+    return np.take_along_axis(labels, order, axis=1)
