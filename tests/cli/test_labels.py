@@ -413,7 +413,7 @@ def test_info_shows_what_was_tried(run: Runner, files: Files, tmp_path: Path) ->
     lines = table.splitlines()
     assert lines[0].split() == ["choice", "tried", "quality"]
     assert len(lines) == 1 + len(tried) > 5
-    assert lines[-1].split() == ["sources", "index", "alone", f"{tried[-1]['quality']:.4f}"]
+    assert lines[-1].split() == ["ranker", "blended", f"{tried[-1]['quality']:.4f}"]
 
 
 def test_predict_refuses(

@@ -132,15 +132,15 @@ def test_probabilities_are_calibrated() -> None:
 def test_the_probabilities_of_an_index_are_calibrated() -> None:
     """Of the labels of a row, some were taken away at random: nobody can be sure."""
     rng = np.random.default_rng(0)
-    own = rng.integers(8, size=6000)
-    kept = rng.random(6000) < np.linspace(0.2, 0.95, 8)[own]
-    X = np.eye(8)[own] + 0.1 * rng.random((6000, 8))
-    Y = np.zeros((6000, 16), dtype=np.float32)
-    Y[np.arange(6000), own] = kept
-    Y[np.arange(6000), 8 + rng.integers(8, size=6000)] = 1  # so that each row has a label
-    index = LabelIndex(small_labels(buckets=16)).fit(X[:4000], Y[:4000], threads=1)
-    found = index.predict(X[4000:], 16)
-    correct = np.take_along_axis(Y[4000:], found.labels, axis=1) > 0
+    own = rng.integers(8, size=12_000)
+    kept = rng.random(12_000) < np.linspace(0.2, 0.95, 8)[own]
+    X = np.eye(8)[own] + 0.1 * rng.random((12_000, 8))
+    Y = np.zeros((12_000, 16), dtype=np.float32)
+    Y[np.arange(12_000), own] = kept
+    Y[np.arange(12_000), 8 + rng.integers(8, size=12_000)] = 1  # so that each row has a label
+    index = LabelIndex(small_labels(buckets=16)).fit(X[:10_000], Y[:10_000], threads=1)
+    found = index.predict(X[10_000:], 16)
+    correct = np.take_along_axis(Y[10_000:], found.labels, axis=1) > 0
     assert abs(found.scores.mean() - correct.mean()) < 0.02
     filled = 0
     for low, high in ((0, 0.02), (0.02, 0.1), (0.1, 0.2), (0.2, 0.4), (0.4, 1)):

@@ -114,19 +114,19 @@ def test_the_routers_scores_get_a_curve_too() -> None:
 def plant(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """Draw rows whose own label was taken away at random, at a rate that depends on the label."""
     rng = np.random.default_rng(seed)
-    own = rng.integers(8, size=6000)
-    kept = rng.random(6000) < np.linspace(0.2, 0.95, 8)[own]
-    X = np.eye(8)[own] + 0.1 * rng.random((6000, 8))
-    Y = np.zeros((6000, 16), dtype=np.float32)
-    Y[np.arange(6000), own] = kept
-    Y[np.arange(6000), 8 + rng.integers(8, size=6000)] = 1  # so that each row has a label
+    own = rng.integers(8, size=12_000)
+    kept = rng.random(12_000) < np.linspace(0.2, 0.95, 8)[own]
+    X = np.eye(8)[own] + 0.1 * rng.random((12_000, 8))
+    Y = np.zeros((12_000, 16), dtype=np.float32)
+    Y[np.arange(12_000), own] = kept
+    Y[np.arange(12_000), 8 + rng.integers(8, size=12_000)] = 1  # so that each row has a label
     return X, Y
 
 
 @pytest.fixture(scope="module", params=range(2))
 def fitted(request: pytest.FixtureRequest) -> LabelIndex:
     X, Y = plant(request.param)
-    return LabelIndex(small_labels(buckets=16)).fit(X[:4000], Y[:4000], threads=1)
+    return LabelIndex(small_labels(buckets=16)).fit(X[:10_000], Y[:10_000], threads=1)
 
 
 def measure_error(likely: NDArray[np.float32], correct: NDArray[np.bool_]) -> float:

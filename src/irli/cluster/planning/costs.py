@@ -37,7 +37,6 @@ from irli.cluster.build.vector_job import VectorJob, make_vector_job
 from irli.engine.pq import SAMPLE as CODED_SAMPLE
 from irli.engine.router import unpack
 from irli.errors import ClusterError, FormatError
-from irli.learning import load_runs
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
 from irli.learning.sizes import (
@@ -185,7 +184,6 @@ def count_search_work(
 
 def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
     """Measure the costs for vectors of `dim` dimensions, in half a minute on an idle machine."""
-    load_runs()  # torch takes as long to import as the first builds take
     rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
     indexes: list[VectorIndex] = []
     with tempfile.TemporaryDirectory() as folder:

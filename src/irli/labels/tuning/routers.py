@@ -20,7 +20,7 @@ _MORE_PER_LABEL = 4  # further ones for each label that a row carries on average
 # Weighted votes come last: they separate labels the least.
 _SCORES = [score for score in reversed(SCORES) if score != "votes"]
 _PROBES = (4, 8, 16, 32, 64, 128)  # numbers of probes that are tried
-_USUAL = 3  # position of the one at which the scores are compared
+USUAL_PROBES = 32  # the number at which the scores are compared
 _TOLERANCE = 0.004  # share of the quality that fewer probes may cost
 
 
@@ -40,7 +40,7 @@ def count_shortlist(labels: Sparse) -> int:
 def choose_score(predictor: Predictor, held: HeldRows, threads: int, trials: Trials) -> str:
     """Choose the routers' score with the best labels of held-out rows."""
     probes = list_probes(predictor.layout)
-    usual = probes[min(len(probes) - 1, _USUAL)]
+    usual = next((count for count in probes if count >= USUAL_PROBES), probes[-1])
 
     def measure(score: str) -> tuple[float, str]:
         parameters = LabelParameters(usual, held.width, score)

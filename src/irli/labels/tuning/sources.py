@@ -26,7 +26,6 @@ from irli.labels.ranking.near_rows import NO_ROWS, NearRows
 from irli.labels.ranking.negatives import (
     as_pattern,
     gather_negatives,
-    join,
     keep_rows,
     mine_negatives,
 )
@@ -34,7 +33,7 @@ from irli.labels.ranking.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, 
 from irli.labels.tuning.calibration import ASKED, Calibration, Candidates, fit_calibration
 from irli.labels.tuning.choose import Trials
 from irli.labels.tuning.objective import BEST, Objective, mean_precision
-from irli.labels.tuning.routers import list_probes
+from irli.labels.tuning.routers import USUAL_PROBES, list_probes
 
 _TAUGHT = 20  # labels proposed by the routers that are negatives of the ranker
 _NEAR = 100  # near rows that vote
@@ -95,12 +94,12 @@ class SourceChooser:
 
     # --- choosing --------------------------------------------------------------------------------
 
-    def choose(self, negatives: Sparse) -> Blend:
+    def choose(self, gathered: Sparse) -> Blend:
         """Choose the ranker's cost, whether near rows vote, then what is cheaper and about as good.
 
-        `negatives` (n, L) are those of `find_negatives`.
+        `gathered` (n, L) are the negatives before mining.
         """
-        blend = self._choose_cost(negatives)
+        blend = self._choose_cost(self._mine(gathered, self.split.train))
         _, alone = self._measure(blend.sources._replace(near=NO_ROWS))
         both = {f"near={_NEAR}": blend, "near=0": alone}
         blend = self.trials.choose("sources", both, lambda one: (one.quality, one))
@@ -165,29 +164,30 @@ class SourceChooser:
 
     # --- training --------------------------------------------------------------------------------
 
-    def find_negatives(self) -> Sparse:
+    def gather(self) -> Sparse:
         """Return the labels that a ranker must learn to tell from those of each row (n, L).
 
-        Held-out rows have fewer. The routers and the ranker that mines have not seen them, and put
-        labels first there that are much harder to tell from their own. If a few rows had such
-        negatives and the others had not, labels would be punished by chance.
+        The routers propose only of rows that they have seen. In new rows they put other labels
+        first, much harder to tell from a row's own. If a few rows had such negatives and the others
+        had not, labels would be punished by chance. The same holds for rankers: see `_mine`.
         """
         train = self.split.train
         proposed = keep_rows(self._propose(), train)
-        gathered = gather_negatives(
-            self.ranked, self.labels, proposed, train, self.seed, self.threads
-        )
-        first = self._train(self._draw_some(train, gathered), gathered, COST, LEAST_PRUNE)
-        mined = mine_negatives(first, self.ranked, gathered, self.threads)
-        return join(gathered, keep_rows(mined, train))
+        return gather_negatives(self.ranked, self.labels, proposed, train, self.seed, self.threads)
+
+    def _mine(self, gathered: Sparse, rows: NDArray[np.int64]) -> Sparse:
+        """Return the negatives with those that a ranker finds that has seen these rows."""
+        first = self._train(self._draw_some(rows, gathered), gathered, COST, LEAST_PRUNE)
+        return mine_negatives(first, self.ranked, gathered, self.threads)
 
     def _propose(self) -> Sparse:
         """Return the labels that the index proposes first for each row (n, L), block by block."""
         predictor, labels = Predictor(self.layout), len(self.layout.prior)
+        usual = replace(self.parameters, probes=min(self.parameters.probes, USUAL_PROBES))
         k, parts = min(_TAUGHT, labels), []
         for start in range(0, self.routed.shape[0], _BLOCK):
             rows = self.routed[start : start + _BLOCK]
-            found = predictor.predict(rows, rows, k, self.parameters, threads=self.threads)[1]
+            found = predictor.predict(rows, rows, k, usual, threads=self.threads)[1]
             parts.append(as_pattern(found, labels))
         return sp.csr_array(sp.vstack(parts))
 
@@ -214,12 +214,13 @@ class SourceChooser:
             progress=self.progress,
         )
 
-    def complete(self, blend: Blend, negatives: Sparse) -> tuple[LabelLayout, Blend]:
+    def complete(self, blend: Blend, gathered: Sparse) -> tuple[LabelLayout, Blend]:
         """Return the layout with a ranker that has learned from all rows, which are all near ones.
 
         Near rows that do not count are left out.
         """
         rows, (sources, calibration, *_) = np.union1d(*self.split), blend
+        negatives = self._mine(gathered, rows)
         ranker = self._train(rows, negatives, sources.cost, sources.prune)
         layout = add_ranker(self.layout, ranker)
         if len(sources.near.scale) and calibration.by_votes > 0:

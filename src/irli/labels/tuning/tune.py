@@ -171,13 +171,13 @@ def tune_labels(
         progress=progress,
         trials=trials,
     )
-    negatives = chooser.find_negatives()
-    blend = chooser.choose(negatives)
+    gathered = chooser.gather()
+    blend = chooser.choose(gathered)
     ways = {"index alone": (goal.measure(found, truth), None), "blended": (blend.quality, blend)}
     better = trials.choose("ranker", ways, lambda way: way)
     if better is None and ranking.ranker is None:
         return alone
-    layout, final = chooser.complete(blend, negatives)
+    layout, final = chooser.complete(blend, gathered)
     sources = final.sources
     return alone._replace(
         layout=layout,
