@@ -20,6 +20,8 @@ int64_t length(const A& array) {
   return static_cast<int64_t>(array.shape(0));
 }
 
+constexpr double kMostWeights = 1e14;  // no machine has memory for more
+
 void require(bool good, const char* what) {
   if (!good)
     throw std::invalid_argument(std::string("An array of the trainer does not fit: ") + what + ".");
@@ -89,7 +91,7 @@ class Pairs {
       check_shape("items", items_, {pairs});
       require(are_within(items_.data(), pairs, 0, count), "the items of the pairs");
     } else {
-      long_items_ = nb::cast<Flat<const int64_t>>(items);
+      require(nb::try_cast<Flat<const int64_t>>(items, long_items_, false), "the items");
       check_shape("items", long_items_, {pairs});
       require(are_within(long_items_.data(), pairs, 0, count), "the items of the pairs");
       wide_ = true;
@@ -212,6 +214,9 @@ void bind_trainer(nb::module_& m) {
           [](Trainer* trainer, int64_t dim, int64_t linear, int64_t width, int64_t heads,
              int64_t buckets, bool sparse) {
             require(dim > 0 && linear >= 0 && width > linear && heads > 0 && buckets > 0, "a size");
+            const double rows = static_cast<double>(dim) +
+                                static_cast<double>(heads) * static_cast<double>(buckets);
+            require(rows * static_cast<double>(width) < kMostWeights, "a size");
             new (trainer) Trainer({dim, linear, width, heads, buckets, sparse});
           },
           nb::arg("dim"), nb::arg("linear"), nb::arg("width"), nb::arg("heads"), nb::arg("buckets"),

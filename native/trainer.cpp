@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <new>
+#include <optional>
+#include <system_error>
 #include <thread>
 
 #include "cpu.h"
@@ -79,7 +82,7 @@ Trainer::Trainer(const NetworkShape& shape) : shape_(shape) {
   net.heads = shape.heads;
   net.buckets = shape.buckets;
   net.sparse = shape.sparse;
-  net.dim_step = pad_row(shape.dim);
+  net.dim_step = shape.sparse ? 0 : pad_row(shape.dim);
   net.width_step = pad_row(shape.width);
   net.head_step = pad(shape.buckets, kWide);
   net.scale = 1;
@@ -91,7 +94,7 @@ Trainer::Trainer(const NetworkShape& shape) : shape_(shape) {
                                 {&net.bias, outputs}})
     *weights = {hold(count), hold(count), hold(count)};
   net.panels = hold(outputs * net.width);
-  net.centre = hold(net.dim_step);
+  net.centre = hold(net.dim);
   float* rates[3];
   for (float*& each : rates) {
     each = hold(std::max(net.width_step, kWide));
@@ -134,7 +137,7 @@ void Trainer::refresh() {
 }
 
 void Trainer::soften(float near, float most, float slope) {
-  network_.near = near;
+  network_.near = shape_.sparse ? 0 : near;  // sparse queries have no centroids
   network_.most = most;
   network_.slope = slope;
 }
@@ -201,7 +204,7 @@ int64_t Trainer::train(const Examples& given, Loss loss, const int64_t* rows, in
   for (int64_t i = 0; i < count; ++i)
     most = std::max(most, given.starts[rows[i] + 1] - given.starts[rows[i]]);
   batch = std::min(batch, count);
-  const Aligned x(net.sparse ? 0 : batch * net.dim_step), features(batch * net.width_step),
+  const Aligned x(batch * net.dim_step), features(batch * net.width_step),
       backwards(batch * net.width_step), logits(batch * outputs);
   std::vector<double> row_losses(static_cast<size_t>(batch));
   const TrainingMemory memory{x.data(), features.data(), backwards.data(), logits.data(),
@@ -222,12 +225,13 @@ int64_t Trainer::train(const Examples& given, Loss loss, const int64_t* rows, in
     next.step.second_correction = static_cast<float>(1 / (1 - std::pow(0.999, done)));
   };
   begin(0, 0);
-  std::barrier<> meet(threads);
+  std::optional<std::barrier<>> meeting;
   bool over = false;
   int64_t learned = 0;
   const auto until = std::chrono::steady_clock::now() + kSlice;
 
   const auto work = [&](int64_t t) {
+    std::barrier<>& meet = *meeting;
     TrainingScratch& scratch = own[static_cast<size_t>(t)]->scratch;
     for (int64_t start = 0, number = 0; !over; start += batch, ++number) {
       const TrainingStep& step = batches[number % 2].step;
@@ -252,7 +256,19 @@ int64_t Trainer::train(const Examples& given, Loss loss, const int64_t* rows, in
     }
   };
   std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; ++t) others.emplace_back(work, t);
+  others.reserve(static_cast<size_t>(threads));
+  std::latch ready(1);
+  try {
+    for (int64_t t = 1; t < threads; ++t)
+      others.emplace_back([&, t] {
+        ready.wait();
+        work(t);
+      });
+  } catch (const std::system_error&) {  // there are no more of them: fewer do the same
+    threads = static_cast<int64_t>(others.size()) + 1;
+  }
+  meeting.emplace(threads);
+  ready.count_down();
   work(0);
   for (std::thread& other : others) other.join();
   return learned;
@@ -261,8 +277,8 @@ int64_t Trainer::train(const Examples& given, Loss loss, const int64_t* rows, in
 void Trainer::score(const QueryRows& queries, int64_t head, const int64_t* rows, int64_t count,
                     float* logits) const {
   const TrainedNetwork& net = network_;
-  const Aligned x(net.sparse ? 0 : kRowsTogether * net.dim_step),
-      features(kRowsTogether * net.width_step), padded(kRowsTogether * net.head_step);
+  const Aligned x(kRowsTogether * net.dim_step), features(kRowsTogether * net.width_step),
+      padded(kRowsTogether * net.head_step);
   for (int64_t start = 0; start < count; start += kRowsTogether) {
     const int64_t some = std::min(kRowsTogether, count - start);
     kernels().score_rows(net, queries, head, rows + start, some, x.data(), features.data(),

@@ -27,7 +27,7 @@ struct Weights {
 
 struct TrainedNetwork {
   int64_t dim, linear, width, heads, buckets;
-  int64_t dim_step, width_step, head_step;  // head_step: buckets of a head, padded
+  int64_t dim_step, width_step, head_step;  // dim_step: 0 if sparse. head_step: buckets of a head
   bool sparse;
   Weights project;  // (dim, width_step)
   Weights shift;    // (width_step)
@@ -36,7 +36,7 @@ struct TrainedNetwork {
   float*
       panels;  // `out` once more, for the forward products: (heads, head_step / kWide, width, kWide)
   const float *project_rates, *shift_rates, *ones;  // (width_step): how fast each column learns
-  const float* centre;                              // (dim_step)
+  const float* centre;                              // (dim)
   float scale;  // what differences from the centre are multiplied by
   float near, most, slope;
 };

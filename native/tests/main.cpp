@@ -34,6 +34,7 @@ int main() {
       {"many items", test_many_items},
       {"predict", test_predict},
       {"learning", test_learning},
+      {"training", test_training},
       {"labels", test_labels},
       {"check_layout", test_check_layout},
       {"corpus", test_corpus},

@@ -13,6 +13,7 @@ void test_many_queries();
 void test_many_items();
 void test_predict();
 void test_learning();
+void test_training();
 void test_labels();
 void test_check_layout();
 void test_corpus();
