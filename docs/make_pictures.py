@@ -296,7 +296,7 @@ ROOMS = (
     ("cli | integrations", "commands; a backend for Annif"),
     ("cluster", "shards on many machines (Ray)"),
     ("vectors | labels", "the two kinds of index"),
-    ("learning", "Algorithm 1 (torch)"),
+    ("learning", "Algorithm 1"),
     ("engine", "every compiled loop: Algorithm 2"),
     ("base", "checks, recipe, threads, the folder"),
 )

@@ -1,7 +1,7 @@
 """Try an installed irli: learn, save, open and search one index of each kind.
 
-    python smoke.py learn FOLDER    # needs irli[train]
-    python smoke.py search FOLDER   # needs only irli: opens what `learn` has saved
+    python smoke.py learn FOLDER
+    python smoke.py search FOLDER   # opens what `learn` has saved
 
 `search` may run on another platform than `learn`. The data come from a seed, so both see the same.
 """

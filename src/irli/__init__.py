@@ -1,7 +1,7 @@
 """irli: a learned index. Small networks route queries to balanced buckets of items.
 
 What is exported here is imported when it is first used: `import irli` itself takes no time, and a
-process that only searches never imports torch.
+process that only searches imports nothing of learning.
 
 >>> import irli
 >>> index = irli.VectorIndex("cosine")

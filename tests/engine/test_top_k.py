@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from irli import _native
-from irli.engine.top_k import LEAST_COLUMNS, MOST_LARGEST, find_top_k, log_sum_exps
+from irli.engine.top_k import log_sum_exps, top_k
 
 pytestmark = pytest.mark.usefixtures("simd")
 
@@ -20,14 +20,14 @@ def scores_of(rows: int, width: int) -> NDArray[np.float32]:
 
 def check(scores: NDArray[np.float32], count: int, threads: int = 1) -> None:
     """The right values, largest first, each from a place of its own; of equals the first."""
-    values, columns = find_top_k(scores, count, threads)
+    values, columns = top_k(scores, count, threads)
     scores = np.where(np.isnan(scores), -np.inf, scores)
     np.testing.assert_array_equal(values, -np.sort(-scores, axis=1)[:, :count])
     np.testing.assert_array_equal(columns, np.argsort(-scores, axis=1, kind="stable")[:, :count])
 
 
-@pytest.mark.parametrize("width", [LEAST_COLUMNS, 1025, 1031, 4096, 5000])
-@pytest.mark.parametrize("count", [1, 2, 5, 64, MOST_LARGEST, 256])
+@pytest.mark.parametrize("width", [1024, 1025, 1031, 4096, 5000])
+@pytest.mark.parametrize("count", [1, 2, 5, 64, 128, 256, 257, 1000])
 def test_the_largest_of_each_row(width: int, count: int) -> None:
     check(scores_of(70, width), count)
     check(scores_of(70, width), count, threads=2)
@@ -51,7 +51,7 @@ def test_equal_scores(count: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 1500), st.integers(1, 256), st.integers(0, 2**32 - 1))
+@given(st.integers(1, 1500), st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_what_is_no_number_comes_last(width: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(4, width)).astype(np.float32)
@@ -61,15 +61,15 @@ def test_what_is_no_number_comes_last(width: int, count: int, seed: int) -> None
 
 
 def test_no_rows() -> None:
-    values, columns = find_top_k(np.empty((0, 2000), dtype=np.float32), 3, 1)
+    values, columns = top_k(np.empty((0, 2000), dtype=np.float32), 3, 1)
     assert values.shape == columns.shape == (0, 3)
     assert log_sum_exps(np.empty((0, 5), dtype=np.float32), 1).shape == (0, 1)
 
 
-@pytest.mark.parametrize(("width", "count"), [(5, 6), (5, 0), (0, 1), (2000, 257)])
+@pytest.mark.parametrize(("width", "count"), [(5, 6), (5, 0), (0, 1)])
 def test_too_many_are_refused(width: int, count: int) -> None:
     with pytest.raises(ValueError, match=f"1 to 256 columns.*Got {count} instead"):
-        find_top_k(scores_of(2, width), count, 1)
+        top_k(scores_of(2, width), count, 1)
 
 
 def test_wrong_arrays_are_refused() -> None:

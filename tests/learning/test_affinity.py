@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
+from lessons import make_network
 from numpy.typing import NDArray
 
 import irli
 from irli.learning import affinity as module
 from irli.learning.affinity import Affinity, SummedAffinity
 from irli.learning.batches import Inputs
-from irli.learning.network import LOSS, RouterNetwork
+from irli.learning.network import LOSSES
 from irli.learning.partition import assign_bounded, assign_least_loaded, bucket_capacity
+from irli.learning.weights import draw_weights
 
 N, STRANGERS, DIM = 70, 30, 6
 ITEM_WEIGHT = module._ITEM_WEIGHT
@@ -24,13 +25,13 @@ class World:
 
     def __init__(self, buckets: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        torch.manual_seed(seed)
         self.buckets = buckets
-        self.network = RouterNetwork(DIM, 4, 8, buckets)
-        with torch.no_grad():
-            self.network.out.weight.mul_(4)
-        self.items = torch.from_numpy(rng.normal(size=(N, DIM)).astype(np.float32))
-        self.strangers = torch.from_numpy(rng.normal(size=(STRANGERS, DIM)).astype(np.float32) + 1)
+        weights = draw_weights((DIM, 4, 8), buckets, 1, False, rng)
+        weights.out *= 4
+        self.network = make_network(weights)
+        items = rng.normal(size=(N, DIM)).astype(np.float32)
+        strangers = rng.normal(size=(STRANGERS, DIM)).astype(np.float32) + 1
+        self.points = np.concatenate([items, strangers])
         wanted = sp.random_array(
             (N, N + STRANGERS), density=0.08, rng=rng, dtype=np.float32, format="csr"
         )
@@ -44,15 +45,14 @@ class World:
         self.mean = self.chances("queries").mean(axis=0)
 
     def affinity(self, kind: str = "both") -> Affinity:
-        scored = Inputs(torch.cat([self.items, self.strangers]).numpy())
+        scored = Inputs(self.points)
         recipe = irli.recipe("default", affinity=kind, choices=32)
         wanted = sp.csr_array((N, N), dtype=np.float32) if kind == "item" else self.wanted_by
         return Affinity(self.network, 0, scored, wanted, recipe)
 
     def chances(self, kind: str) -> NDArray[np.float64]:
         """(N + strangers, B): what each f says, dense."""
-        with torch.no_grad():
-            logits = self.network(torch.cat([self.items, self.strangers]))[:, 0].double().numpy()
+        logits = self.network.score(self.points, 0).astype(np.float64)
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         return p / (p + 0.005) if kind == "both" else p
@@ -209,12 +209,11 @@ class Strange:
 
     def __init__(self, buckets: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
-        torch.manual_seed(seed)
         self.buckets = buckets
-        self.network = RouterNetwork(DIM, 0, 8, buckets, heads=2, sparse=True)
-        with torch.no_grad():
-            self.network.hidden.table.weight.mul_(10)
-            self.network.out.weight.mul_(4)
+        self.weights = draw_weights((DIM, 0, 8), buckets, 2, True, rng)
+        self.weights.project *= 10
+        self.weights.out *= 4
+        self.network = make_network(self.weights, sparse=True)
         rows = rng.normal(size=(50, DIM)) * (rng.random((50, DIM)) < 0.6)
         self.queries = sp.csr_array(rows.astype(np.float32))
         self.wanted = (rng.random((N, 50)) * (rng.random((N, 50)) < 0.1)).astype(np.float32)
@@ -233,9 +232,7 @@ class Strange:
 
     def chances(self, *, normalize: bool, head: int = 1) -> NDArray[np.float64]:
         """(queries, B), dense."""
-        with torch.no_grad():
-            batch = Inputs(self.queries).take(np.arange(50))
-            logits = self.network(batch)[:, head].double().numpy()
+        logits = self.network.score(self.queries, head).astype(np.float64)
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         return p / p.mean(axis=0) if normalize else p / (p + 0.005)
@@ -259,8 +256,8 @@ def test_affinity_of_items_without_vectors(head: int, normalize: bool, buckets: 
 def test_normalizing_takes_the_favourites_away() -> None:
     """Nearly all queries prefer bucket 3: that says nothing of any of them."""
     world = Strange(16)
-    with torch.no_grad():
-        world.network.out.bias[16 + 3] += 8
+    world.weights.bias[1, 3] += 8
+    world.network = make_network(world.weights, sparse=True)
     plain, _ = world.affinity(normalize=False)(np.array(WANTED), 1)
     normalized, _ = world.affinity(normalize=True)(np.array(WANTED), 1)
     assert (plain == 3).mean() > 0.7
@@ -277,8 +274,8 @@ def test_second_buckets_without_vectors() -> None:
 
 def test_normalized_second_buckets_are_ranked_at_all() -> None:
     world = Strange(16)
-    with torch.no_grad():
-        world.network.out.weight.mul_(3)
+    world.weights.out *= 3
+    world.network = make_network(world.weights, sparse=True)
     best, _ = world.affinity(normalize=True).complementing(world.held)(np.array(WANTED), 16)
     assert (np.sort(best, axis=1) == np.arange(16)).all()
 
@@ -338,7 +335,7 @@ def squash(logits: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("block", [1, 40, 1 << 20])
-@pytest.mark.parametrize("loss", LOSS)
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("buckets", [2, 100])
 def test_the_sum_over_all_buckets(
     monkeypatch: pytest.MonkeyPatch, buckets: int, loss: str, block: int
@@ -347,9 +344,7 @@ def test_the_sum_over_all_buckets(
     monkeypatch.setattr(module, "_SUMS", block * 7)
     monkeypatch.setattr(module, "_SUMMED", block * 3)
     world = Strange(buckets)
-    with torch.no_grad():
-        batch = Inputs(world.queries).take(np.arange(50))
-        scores = squash(world.network(batch)[:, 1].double().numpy(), loss)
+    scores = squash(world.network.score(world.queries, 1).astype(np.float64), loss)
     right = ((world.wanted > 0) @ scores)[WANTED]
     points, wanted = Inputs(world.queries), sp.csr_array(world.wanted)
     rank = SummedAffinity(world.network, 1, points, wanted, loss, items_are_queries=False)
@@ -364,15 +359,14 @@ def test_the_sum_over_all_buckets(
     assert (everybody[:, 0] != everybody[:, 1]).all()
 
 
-@pytest.mark.parametrize("loss", LOSS)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_the_sum_for_items_with_vectors(loss: str) -> None:
     """Each query counts once; who is relevant to none is ranked by the own vector."""
     world = World(64)
-    with torch.no_grad():
-        logits = world.network(torch.cat([world.items, world.strangers]))[:, 0].double().numpy()
+    logits = world.network.score(world.points, 0).astype(np.float64)
     wanted = world.wanted > 0
     wanted[world.lonely, world.lonely] = True
-    points = Inputs(torch.cat([world.items, world.strangers]).numpy())
+    points = Inputs(world.points)
     rank = SummedAffinity(world.network, 0, points, world.wanted_by, loss)
     best, lead = rank(np.arange(N), 64)
     check_ranking(best, lead, wanted @ squash(logits, loss), 64)

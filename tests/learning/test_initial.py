@@ -13,7 +13,7 @@ from problems import label_task, learn_task, points, vector_task
 
 import irli
 from irli.engine.hashing import UniversalHash, mix_numbers
-from irli.learning.initial import limit_load, make_first_partition, make_network
+from irli.learning.initial import limit_load, make_first_partition, make_weights
 from irli.learning.partition import Partition
 
 
@@ -92,8 +92,8 @@ def test_one_bucket_for_each_item() -> None:
 @pytest.mark.parametrize("dense", [False, True])
 def test_networks_fit_the_problem(dense: bool) -> None:
     problem, recipe = label_task(small_labels(repetitions=3), dense=dense)
-    network = make_network(problem, recipe, 3)
-    routers = network.to_routers()
+    weights = make_weights(problem, recipe, 3, np.random.default_rng(0))
+    routers = weights.to_routers()
     assert len(routers) == 3
     assert routers[0].project.shape == (problem.queries.shape[1], recipe.hidden)
     assert routers[0].buckets == recipe.buckets
@@ -102,5 +102,5 @@ def test_networks_fit_the_problem(dense: bool) -> None:
 def test_vectors_are_standardized_by_the_items() -> None:
     X = points()
     problem, recipe = vector_task(small_default(), X, queries=X[:40] + 50.0)
-    network = make_network(problem, recipe, 1)
-    np.testing.assert_allclose(network.centre.numpy(), X.mean(axis=0), rtol=1e-4, atol=1e-4)
+    weights = make_weights(problem, recipe, 1, np.random.default_rng(0))
+    np.testing.assert_allclose(weights.centre, X.mean(axis=0), rtol=1e-4, atol=1e-4)

@@ -1,303 +1,517 @@
-"""The router while it learns: heads, warm start, losses."""
+"""Networks that kernels train: they learn what torch learns, with the same bits on any threads."""
 
 from __future__ import annotations
+
+import _thread
+import dataclasses
+import threading
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
+from conftest import small_default, small_paper
+from lessons import LEARNERS, Taught, make_network, teach
 from numpy.typing import NDArray
-from planted import clusters
-from torch import nn
+from plantedlabels import small_labels
+from problems import Task, label_task, learn_task, vector_task
 
-from irli.base.types import Rows
-from irli.learning import network as module
-from irli.learning.batches import Inputs
-from irli.learning.network import LOSS, Pairs, RouterNetwork, softmax_loss
+from irli import _native
+from irli.base.types import Arrays
+from irli.learning.network import LOSSES, NativeNetwork, Rates, log_scores
+from irli.learning.threads import use_threads
 
-# --- heads -----------------------------------------------------------------------------------
+# What a step may depend on, besides the loss.
+LESSONS: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "no linear part": {"linear": 0},
+    "sparse": {"sparse": True},
+    "heads": {"heads": 3},
+    "sparse heads": {"heads": 3, "sparse": True},
+    "two buckets": {"copies": 2},
+    "two buckets and heads": {"copies": 2, "heads": 2},
+    "softened": {"soften": True},
+    "softened heads": {"soften": True, "heads": 2, "copies": 2},
+    "many buckets": {"buckets": 70},
+}
+
+
+def make_pair(taught: Taught, loss: str, rates: Rates | None = None) -> list[Any]:
+    """Return the same network by the kernels and by torch."""
+    sparse = not isinstance(taught.lesson.queries, np.ndarray)
+    given = {"sparse": sparse, "loss": loss, "rates": rates}
+    return [make_network(taught.weights, device, **given) for device in LEARNERS]
+
+
+def read_gradients(network: Any) -> dict[str, NDArray]:
+    """Return the gradients of the last step of torch, as `Weights` has them."""
+    hidden, linear, gain = network.hidden.grad, network.linear.grad, network.weights.gain
+    hidden = hidden.to_dense() if hidden.is_sparse else hidden
+    parts = [] if linear is None else [linear.numpy().T]
+    shift = np.zeros(network.weights.linear, dtype=np.float32)
+    return {
+        "project": np.concatenate([*parts, hidden.numpy() / gain], axis=1),
+        "shift": np.concatenate([shift, network.shift.grad.numpy()]),
+        "out": network.out.grad.numpy().reshape(network.weights.out.shape),
+        "bias": network.bias.grad.numpy().reshape(network.weights.bias.shape),
+    }
+
+
+# --- the kernels and torch -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_step_is_that_of_torch(name: str, loss: str) -> None:
+    """Gradients, and weights wherever a gradient is more than the error of its sum."""
+    taught = teach(**LESSONS[name])
+    rates = Rates(linear=0.5, sparse=3.0 if "sparse" in name else 1.0)
+    native, reference = make_pair(taught, loss, rates)
+    rows = np.random.default_rng(1).integers(60, size=50)
+    losses = [taught.learn(network, rows, steps=1, rate=0.01) for network in (native, reference)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    state, right = native.state(), read_gradients(reference)
+    found, expected = native.read(), reference.read()
+    for part, gradient in right.items():
+        large = np.abs(gradient).max()
+        moment = state[f"{part}.first"] / 0.1
+        linear = taught.weights.linear
+        if part == "shift":  # that of the linear columns is not learned
+            moment[:linear] = 0
+        np.testing.assert_allclose(moment, gradient, rtol=1e-3, atol=1e-5 * large, err_msg=part)
+        old = getattr(taught.weights, part)
+        clear = np.abs(gradient) > 1e-2 * large
+        assert clear.mean() > 0.3
+        one, other = (getattr(weights, part) - old for weights in (found, expected))
+        assert (np.abs(one)[clear] > 1e-3).all()
+        np.testing.assert_allclose(one[clear], other[clear], rtol=1e-2, err_msg=part)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", LESSONS)
+def test_many_steps_are_those_of_torch(name: str, loss: str) -> None:
+    taught = teach(**LESSONS[name])
+    networks = make_pair(taught, loss)
+    rng = np.random.default_rng(2)
+    curves = []
+    rows = [rng.integers(60, size=100) for _ in range(12)]
+    for network in networks:
+        curves.append([taught.learn(network, part, steps=4) for part in rows])
+    np.testing.assert_allclose(*curves, rtol=2e-3)
+    assert curves[0][-1] < 0.97 * curves[0][0]
+    for head in range(networks[0].heads):
+        one, other = (network.score(taught.lesson.queries, head) for network in networks)
+        np.testing.assert_allclose(one, other, rtol=0.05, atol=0.05)
+
+
+def test_rows_that_want_nothing_teach_nothing() -> None:
+    """Where the loss is of all buckets, they teach that these hold nothing."""
+    for loss in LOSSES:
+        taught = teach()
+        rows = np.arange(5)  # of no relevant item
+        network, _ = make_pair(taught, loss)
+        found = taught.learn(network, rows, steps=1)
+        assert np.isfinite(found)
+        same = np.array_equal(network.read().out, taught.weights.out)
+        assert same == (loss == "softmax") == (found == 0)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        vector_task(small_default(epochs=4, epoch_size=0, batch_size=32)),
+        vector_task(small_paper(repetitions=1, buckets=8)),
+        label_task(small_labels(epochs=6)),
+        label_task(small_labels(epochs=6), dense=True),
+    ],
+    ids=["default", "paper", "labels", "dense labels"],
+)
+def test_learning_follows_the_same_curve_as_with_torch(task: Task) -> None:
+    """On the mean of three seeds. Noise and partitions differ."""
+    curves = []
+    for device in LEARNERS:
+        runs = []
+        for seed in range(3):
+            seeded = task._replace(recipe=dataclasses.replace(task.recipe, seed=seed))
+            history = learn_task(seeded, device=device)[0].history
+            runs.append([(entry["loss"], entry["recall"]) for entry in history])
+        curves.append(np.mean(runs, axis=0))
+    np.testing.assert_allclose(curves[0][:, 0], curves[1][:, 0], rtol=0.15)
+    np.testing.assert_allclose(curves[0][:, 1], curves[1][:, 1], atol=0.1)
+
+
+@pytest.mark.parametrize("device", LEARNERS)
+def test_the_best_buckets_and_what_all_add_up_to(device: str) -> None:
+    taught = teach(heads=2, buckets=20)
+    network = make_network(taught.weights, device)
+    likely = log_scores(network.score(taught.lesson.queries, 1), "softmax")
+    marginal = np.zeros(20)
+    places, values = network.rank(taught.lesson.queries, 1, 4, marginal)
+    np.testing.assert_allclose(values, -np.sort(-likely, axis=1)[:, :4], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(likely, places, axis=1), values, atol=1e-5)
+    np.testing.assert_allclose(marginal, np.exp(likely).sum(axis=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", LEARNERS)
+def test_noise_moves_queries_by_about_its_length(device: str) -> None:
+    still, moved = teach(noise=0.0), teach(noise=1.0)
+    rows = np.arange(10, 60)
+    states = []
+    for taught in (still, moved, moved):
+        network = make_network(taught.weights, device)
+        states.append(taught.learn(network, rows, steps=1))
+    assert states[1] == states[2] != states[0]
+    assert states[1] == pytest.approx(states[0], rel=0.5)
+
+
+def test_noise_is_as_long_as_said() -> None:
+    """The loss tells: the only weights are a bias, which is softened by the squared length."""
+    dim, count = 400, 4000
+    queries = np.zeros((count, dim), dtype=np.float32)
+    starts = np.arange(count + 1)
+    pairs = _native.TrainingPairs(starts, np.zeros(count, np.int64), np.ones(count, np.float32), 1)
+    wrapped = _native.TrainingQueries(queries, None, None, None, dim)
+    for length in (0.5, 2.0):
+        losses = np.empty(1)
+        noise = np.full(count, length, dtype=np.float32)
+        owner = np.zeros((1, 1), dtype=np.int32)
+        trainer = _native.Trainer(dim, 1, 2, 1, 2, False)
+        trainer.write("bias", np.array([1, 0], dtype=np.float32))
+        trainer.soften(1.0, 1e9, 0.0)
+        rows = np.arange(count)
+        steps = rows, 0, count, np.ones(1), 0, 1, losses
+        trainer.train(wrapped, pairs, [owner], noise, 5, 0, *steps)
+        assert losses[0] == pytest.approx(np.log1p(np.exp(-1 / (1 + length**2))), rel=0.01)
+
+
+# --- the same bits ---------------------------------------------------------------------------
+
+
+def assert_same_state(one: Arrays, other: Arrays) -> None:
+    assert set(one) == set(other)
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", LESSONS)
+def test_threads_change_no_bit(name: str, loss: str) -> None:
+    taught = teach(noise=0.3 * (name == "dense"), **LESSONS[name])
+    rows = np.random.default_rng(3).integers(60, size=400)
+    states, losses = [], []
+    for threads in (1, 2, 3):
+        network = make_pair(taught, loss)[0]
+        with use_threads(threads):
+            losses.append(taught.learn(network, rows, steps=3))
+            states.append(network.state())
+            logits = network.score(taught.lesson.queries, 0)
+        if threads == 1:
+            right = logits
+        np.testing.assert_array_equal(logits, right)
+        assert_same_state(states[-1], states[0])
+    assert losses == losses[:1] * 3
+
+
+@pytest.mark.parametrize("device", LEARNERS)
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_network_goes_on_from_its_state(name: str, device: str) -> None:
+    """Noise included: it is that of the place of a row among all."""
+    taught = teach(noise=0.0 if "sparse" in name else 0.3, **LESSONS[name])
+    sparse = not isinstance(taught.lesson.queries, np.ndarray)
+    rows = np.random.default_rng(4).integers(60, size=(3, 80))
+
+    def begin() -> Any:
+        return make_network(taught.weights, device, sparse=sparse)
+
+    whole, first = begin(), begin()
+    for part in rows:
+        taught.learn(whole, part, steps=4)
+    for part in rows[:2]:
+        taught.learn(first, part, steps=4)
+    kept = deepcopy(first.state())
+    taught.learn(first, rows[2], steps=4)  # changes nothing of what was kept
+    second = begin()
+    second.restore(kept)
+    taught.learn(second, rows[2], steps=4)
+    for network in (first, second):
+        assert_same_state(network.state(), whole.state())
+
+
+def test_one_call_or_many_take_the_same_steps() -> None:
+    """Kernels come back now and then."""
+    taught = teach(noise=0.3)
+    rows = np.random.default_rng(5).integers(60, size=90)
+    whole, parts = (make_network(taught.weights) for _ in range(2))
+    taught.learn(whole, rows, steps=9)
+    for start in range(0, 90, 30):
+        taught.learn(parts, rows[start : start + 30], steps=3)
+    assert_same_state(whole.state(), parts.state())
+
+
+# --- interrupts ------------------------------------------------------------------------------
+
+
+def test_kernels_come_back_after_a_while() -> None:
+    """These steps would take many seconds on any machine."""
+    taught = teach(buckets=70)
+    network = make_network(taught.weights)
+    count = 5_000_000
+    queries, pairs = taught.lesson.native
+    done = network.trainer.train(
+        queries,
+        pairs,
+        taught.assignments,
+        None,
+        0,
+        0,
+        np.zeros(count, dtype=np.int64),
+        0,
+        100,
+        np.zeros(count // 100),
+        0,
+        2,
+        np.empty(count // 100),
+    )
+    assert 0 < done < count
+    assert done % 100 == 0
+
+
+def test_an_interrupt_ends_learning() -> None:
+    taught = teach(buckets=70)
+    network = make_network(taught.weights)
+    rows = np.zeros(5_000_000, dtype=np.int64)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        threading.Timer(0.05, _thread.interrupt_main).start()
+        taught.learn(network, rows, steps=50_000)
+    assert network.steps == 0
+
+
+# --- wrong arrays ----------------------------------------------------------------------------
+
+
+def floats(*shape: int) -> NDArray[np.float32]:
+    return np.zeros(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (floats(3, 4), None, None, None, 5),
+        (floats(3), None, None, None, 3),
+        (np.zeros((3, 4)), None, None, None, 4),
+        (floats(4, 3).T, None, None, None, 4),
+        (None, None, None, None, 4),
+        (None, np.array([0, 1]), None, floats(1), 4),
+        (None, np.empty(0, np.int64), np.empty(0, np.int32), floats(0), 4),
+        (None, np.array([0, 2]), np.array([1], np.int32), floats(1), 4),
+        (None, np.array([1, 1]), np.array([1], np.int32), floats(1), 4),
+        (None, np.array([0, 2, 1]), np.array([1], np.int32), floats(1), 4),
+        (None, np.array([0, -1, 1]), np.array([1], np.int32), floats(1), 4),
+        (None, np.array([0, 1]), np.array([4], np.int32), floats(1), 4),
+        (None, np.array([0, 1]), np.array([-1], np.int32), floats(1), 4),
+        (None, np.array([0, 1]), np.array([1], np.int32), floats(2), 4),
+        (None, np.array([0, 1]), np.array([1]), floats(1), 4),
+        (None, np.array([0, 1], np.int32), np.array([1], np.int32), floats(1), 4),
+    ],
+)
+def test_wrong_queries_are_refused(given: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        _native.TrainingQueries(*given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (np.empty(0, np.int64), np.empty(0, np.int32), floats(0), 3),
+        (np.array([0, 2]), np.array([1], np.int32), floats(1), 3),
+        (np.array([0, 2, 1]), np.array([1], np.int32), floats(1), 3),
+        (np.array([0, 1]), np.array([3], np.int32), floats(1), 3),
+        (np.array([0, 1]), np.array([3]), floats(1), 3),
+        (np.array([0, 1]), np.array([-1]), floats(1), 3),
+        (np.array([0, 1]), np.array([1, 1]), floats(1), 3),
+        (np.array([0, 1]), np.array([1.0]), floats(1), 3),
+        (np.array([0, 1]), [1], floats(1), 3),
+        (np.array([0, 1]), None, floats(1), 3),
+        (np.array([0, 1]), np.array([0], np.int32), floats(1), 0),
+        (np.array([0, 1]), np.array([1], np.int32), np.zeros(1), 3),
+    ],
+)
+def test_wrong_pairs_are_refused(given: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        _native.TrainingPairs(*given)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (0, 0, 1, 1, 1),
+        (1, -1, 1, 1, 1),
+        (1, 1, 1, 1, 1),
+        (1, 0, 1, 0, 1),
+        (1, 0, 1, 1, 0),
+        (1, 0, 1, 1, -5),
+        (2**62, 0, 2**62, 1, 1),
+        (1, 0, 2**40, 2**40, 2**40),
+    ],
+)
+def test_wrong_sizes_are_refused(shape: Any) -> None:
+    with pytest.raises(ValueError, match="a size"):
+        _native.Trainer(*shape, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("nothing", floats(3)),
+        ("", floats(0)),
+        ("project.third", floats(27)),
+        ("centre.first", floats(9)),
+        ("project", floats(26)),
+        ("project", floats(9, 3)),
+        ("project", np.zeros(27)),
+        ("bias", floats(1)),
+    ],
+)
+def test_wrong_weights_are_refused(name: str, values: Any) -> None:
+    trainer = _native.Trainer(9, 0, 3, 1, 2, False)
+    for call in (trainer.write, trainer.read):
+        with pytest.raises((ValueError, TypeError)):
+            call(name, values)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_heads_are_scored_alike_as_routers_and_loaded_again(sparse: bool) -> None:
-    torch.manual_seed(0)
-    network = RouterNetwork(9, 0, 6, 5, heads=3, sparse=sparse)
-    rng = np.random.default_rng(0)
-    rows: Rows = rng.normal(size=(20, 9)).astype(np.float32)
-    if sparse:
-        rows = sp.csr_array(rows * (rng.random(rows.shape) < 0.4))
-    network.standardize(rows)
-    batch = Inputs(rows).take(np.arange(20))
-    with torch.no_grad():
-        logits = network(batch)
-        assert logits.shape == (20, 3, 5)
-        for head in range(3):
-            torch.testing.assert_close(network.score(batch, head), logits[:, head])
-        right = torch.log_softmax(logits, dim=2).numpy()
-        routers = network.to_routers()
-        again = RouterNetwork(9, 0, 6, 5, heads=3, sparse=sparse)
-        again.load_routers(routers)
-        torch.testing.assert_close(again(batch), logits, rtol=1e-4, atol=1e-4)
-    for head, router in enumerate(routers):
-        np.testing.assert_allclose(
-            router.log_probabilities(rows), right[:, head], rtol=1e-4, atol=1e-4
-        )
-        assert router.project is routers[0].project
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("queries", _native.TrainingQueries(floats(60, 8), None, None, None, 8)),
+        ("queries", _native.TrainingQueries(floats(59, 9), None, None, None, 9)),
+        ("queries", None),
+        (
+            "pairs",
+            _native.TrainingPairs(np.zeros(60, np.int64), np.empty(0, np.int32), floats(0), 28),
+        ),
+        (
+            "pairs",
+            _native.TrainingPairs(np.zeros(61, np.int64), np.empty(0, np.int32), floats(0), 29),
+        ),
+        ("assignments", []),
+        ("assignments", [np.zeros((28, 1), np.int32)] * 2),
+        ("assignments", [np.zeros((27, 1), np.int32)]),
+        ("assignments", [np.zeros(28, np.int32)]),
+        ("assignments", [np.full((28, 1), 7, np.int32)]),
+        ("assignments", [np.full((28, 1), -2, np.int32)]),
+        ("noise", floats(59)),
+        ("noise", np.zeros(60)),
+        ("seed", -1),
+        ("loss", 3),
+        ("loss", -1),
+        ("rows", np.array([60])),
+        ("rows", np.array([-1])),
+        ("rows", np.array([1], np.int32)),
+        ("first", -1),
+        ("batch", 0),
+        ("batch", 3),
+        ("rates", np.zeros(0)),
+        ("rates", floats(1)),
+        ("steps_before", -1),
+        ("threads", 0),
+        ("losses", np.zeros(0)),
+    ],
+)
+def test_wrong_lessons_are_refused(name: str, value: Any, sparse: bool) -> None:
+    taught = teach(sparse=sparse)
+    network = make_network(taught.weights, sparse=sparse)
+    before = network.state()
+    queries, pairs = taught.lesson.native
+    right: dict[str, Any] = {
+        "queries": queries,
+        "pairs": pairs,
+        "assignments": taught.assignments,
+        "noise": None,
+        "seed": 0,
+        "loss": 0,
+        "rows": np.arange(10),
+        "first": 0,
+        "batch": 10,
+        "rates": np.ones(1),
+        "steps_before": 0,
+        "threads": 1,
+        "losses": np.empty(1),
+    }
+    with pytest.raises((ValueError, TypeError)):
+        network.trainer.train(**right | {name: value})
+    assert_same_state(network.state(), before)
+    assert network.trainer.train(**right) == 10
 
 
-def test_a_linear_part_is_folded_into_the_router() -> None:
-    torch.manual_seed(0)
-    network = RouterNetwork(9, 4, 6, 5)
-    rows = (np.random.default_rng(0).normal(size=(20, 9)) * 50 + 9).astype(np.float32)
-    network.standardize(rows)
-    with torch.no_grad():
-        right = torch.log_softmax(network(torch.from_numpy(rows))[:, 0], dim=1).numpy()
-    [router] = network.to_routers()
-    assert router.linear == 4
-    np.testing.assert_allclose(router.log_probabilities(rows), right, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("block", [3, 65_536])
-def test_inputs_are_centred_and_of_unit_length(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", block)
-    rows = (np.random.default_rng(0).normal(size=(20, 4)) * 7 + 100).astype(np.float32)
-    network = RouterNetwork(4, 0, 6, 5)
-    network.standardize(rows)
-    inside = (torch.from_numpy(rows) - network.centre) / network.scale
-    torch.testing.assert_close(inside.mean(dim=0), torch.zeros(4), rtol=0, atol=1e-5)
-    assert float(inside.square().sum(dim=1).mean()) == pytest.approx(1, rel=1e-4)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_inputs_of_zeros_have_a_scale(sparse: bool) -> None:
-    zeros: Rows = np.zeros((5, 4), dtype=np.float32)
-    network = RouterNetwork(4, 0, 6, 5, sparse=sparse)
-    network.standardize(sp.csr_array(zeros) if sparse else zeros)
-    assert float(network.scale) == 1.0
-
-
-def test_a_network_takes_inputs_as_they_are() -> None:
-    torch.manual_seed(0)
-    network = RouterNetwork(9, 0, 6, 5)
-    rows = (np.random.default_rng(0).normal(size=(20, 9)) * 50 + 9).astype(np.float32)
-    batch = torch.from_numpy(rows)
-    assert isinstance(network.hidden, nn.Linear)
-    with torch.no_grad():
-        hidden = torch.relu(batch @ network.hidden.weight.T + network.hidden.bias)
-        logits = hidden @ network.out.weight.T + network.out.bias
-        torch.testing.assert_close(network(batch)[:, 0], logits)
-    [router] = network.to_routers()
-    right = torch.log_softmax(logits, dim=1).numpy()
-    np.testing.assert_allclose(router.log_probabilities(rows), right, rtol=1e-3, atol=1e-3)
-
-
-# --- the warm start --------------------------------------------------------------------------
-
-
-class Warm:
-    """Queries around centroids that want the items of one bucket each, or of a few."""
-
-    def __init__(self, spread: float, inner_product: bool) -> None:
-        made = clusters(20, 6, dim=5, spread=0.3, seed=2)
-        self.centroids = torch.from_numpy(made.centres)
-        noise = np.random.default_rng(1).normal(size=made.points.shape)
-        self.queries = (made.points + spread * noise).astype(np.float32)
-        self.pairs = Pairs(
-            row=torch.arange(len(self.queries)),
-            bucket=torch.from_numpy(made.owner)[:, None],
-            weight=torch.ones(len(self.queries)),
-        )
-        torch.manual_seed(0)
-        self.inner_product = inner_product
-        self.network = RouterNetwork(5, 5, 3, 6)
-        self.network.standardize(self.queries)
-
-    def begin(self) -> torch.Tensor:
-        """Return the logits after the warm start."""
-        batch = torch.from_numpy(self.queries)
-        self.network.warm_start(self.centroids, self.inner_product, self.pairs, batch)
-        with torch.no_grad():
-            return self.network(batch)[:, 0]
-
-    def centroid_scores(self) -> torch.Tensor:
-        """The scores at temperature 1 by the definition: q c, or -|q - c|^2 / 2."""
-        q = (torch.from_numpy(self.queries) - self.network.centre) / self.network.scale
-        c = (self.centroids - self.network.centre) / self.network.scale
-        return q @ c.T if self.inner_product else -torch.cdist(q, c).square() / 2
-
-
-@pytest.mark.parametrize("inner_product", [False, True])
-@pytest.mark.parametrize("spread", [0.0, 3.0, 10.0])
-def test_the_warm_start_takes_the_temperature_that_explains_most(
-    spread: float, inner_product: bool
-) -> None:
-    """The loss is at most that of any one temperature for all queries."""
-    world = Warm(spread, inner_product)
-    logits, scores = world.begin(), world.centroid_scores()
-    powers = range(module._SHARPEST + 1)
-    losses = [float(softmax_loss(2.0**power * scores, world.pairs)) for power in powers]
-    got = float(softmax_loss(logits, world.pairs))
-    assert got <= min(losses) + 1e-3
-    assert got < 0.9 * max(losses)
-    if inner_product:  # distances mean nothing there
-        right = torch.log_softmax(2.0 ** int(np.argmin(losses)) * scores, dim=1)
-        torch.testing.assert_close(torch.log_softmax(logits, dim=1), right, rtol=1e-3, atol=1e-3)
-
-
-def test_all_queries_choose_the_temperature() -> None:
-    """The first ones are easy and call for a high temperature; the others would be lost with it."""
-    rng = np.random.default_rng(0)
-    centroids = rng.normal(size=(20, 4)).astype(np.float32)
-    owner = np.arange(3000) % 20
-    blur = np.where(np.arange(3000) < 1500, 0.01, 1.0)[:, None]
-    batch = torch.from_numpy((centroids[owner] + blur * rng.normal(size=(3000, 4))).astype("f4"))
-    network = RouterNetwork(4, 4, 3, 20)
-    network.standardize(batch.numpy())
-    pairs = Pairs(torch.arange(3000), torch.from_numpy(owner)[:, None], torch.ones(3000))
-    network.warm_start(torch.from_numpy(centroids), False, pairs, batch, soften=False)
-    with torch.no_grad():
-        logits = network(batch)[:, 0]
-    best = min(float(softmax_loss(2.0**power * logits, pairs)) for power in range(-12, 3))
-    assert float(softmax_loss(logits, pairs)) == pytest.approx(best)
-
-
-def test_queries_far_from_all_centroids_are_less_sure() -> None:
-    """Half of the centroids are 30 times as far apart: no one temperature suits both."""
-    rng = np.random.default_rng(0)
-    centroids = rng.normal(size=(40, 4))
-    centroids[20:] *= 30
-    owner = np.repeat(np.arange(40), 20)
-    scale = np.where(owner < 20, 1, 30)[:, None]
-    queries = (centroids[owner] + 0.5 * scale * rng.normal(size=(800, 4))).astype(np.float32)
-    batch = torch.from_numpy(queries)
-    network = RouterNetwork(4, 4, 3, 40)
-    network.standardize(queries)
-    pairs = Pairs(torch.arange(800), torch.from_numpy(owner)[:, None], torch.ones(800))
-    network.warm_start(torch.from_numpy(centroids.astype(np.float32)), False, pairs, batch)
-    with torch.no_grad():
-        logits = network(batch)[:, 0]
-        distances = torch.cdist(batch.double(), torch.from_numpy(centroids)).square()
-        single = min(
-            float(softmax_loss(-(2.0**power) * distances, pairs)) for power in range(-30, 10)
-        )
-        assert float(softmax_loss(logits, pairs)) < 0.7 * single
-        right = torch.log_softmax(logits, dim=1).numpy()
-    [router] = network.to_routers()
-    np.testing.assert_allclose(router.log_probabilities(queries), right, rtol=1e-2, atol=5e-2)
-
-
-def test_the_less_queries_tell_the_lower_the_temperature() -> None:
-    def sharpness(spread: float) -> float:
-        return float(torch.softmax(Warm(spread, False).begin(), dim=1).amax(dim=1).mean())
-
-    assert sharpness(0.0) > 0.95
-    assert sharpness(10.0) < 0.7
-
-
-def test_the_warm_start_tells_towns_of_a_large_country_apart() -> None:
-    """Centroids that are close together, beside the extent of the data, need a high temperature."""
-    centroids = np.array([[x, y] for x in (-50, 50) for y in range(8)], dtype=np.float32)
-    owner = np.repeat(np.arange(16), 20)
-    queries = centroids[owner] + np.random.default_rng(0).normal(scale=0.1, size=(320, 2))
-    batch = torch.from_numpy(queries.astype(np.float32))
-    network = RouterNetwork(2, 2, 3, 16)
-    network.standardize(batch.numpy())
-    pairs = Pairs(torch.arange(320), torch.from_numpy(owner)[:, None], torch.ones(320))
-    network.warm_start(torch.from_numpy(centroids), False, pairs, batch)
-    with torch.no_grad():
-        likely = torch.softmax(network(batch)[:, 0], dim=1)
-    assert float(likely[torch.arange(320), owner].mean()) > 0.9
-
-
-def test_a_narrow_warm_start_keeps_the_directions_in_which_centroids_differ() -> None:
-    """Centroids on a plane: two directions score them as all five do."""
-    world = Warm(1.0, True)
-    flat = torch.zeros_like(world.centroids)
-    flat[:, [1, 3]] = world.centroids[:, [1, 3]]
-    world.centroids = flat
-    whole = torch.log_softmax(world.begin(), dim=1)
-    narrow = RouterNetwork(5, 2, 3, 6)
-    narrow.standardize(world.queries)
-    world.network = narrow
-    torch.testing.assert_close(torch.log_softmax(world.begin(), dim=1), whole, rtol=1e-3, atol=1e-3)
-
-
-def test_without_a_linear_part_there_is_nothing_to_warm() -> None:
-    world = Warm(1.0, False)
-    world.network = RouterNetwork(5, 0, 3, 6)
-    before = world.network.out.weight.clone()
-    world.begin()
-    assert torch.equal(world.network.out.weight, before)
-
-
-# --- losses ----------------------------------------------------------------------------------
-
-
-def random_pairs(seed: int, per_item: int) -> tuple[torch.Tensor, Pairs, NDArray]:
-    """Logits (7, 9) and pairs of every query; and the holds-a-relevant-item matrix."""
-    rng = np.random.default_rng(seed)
-    logits = torch.from_numpy(rng.normal(size=(7, 9)) * 3)
-    lengths = rng.integers(1, 6, size=7)
-    row = np.repeat(np.arange(7), lengths)
-    bucket = np.argsort(rng.random((len(row), 9)), axis=1)[:, :per_item]
-    if per_item > 1:
-        bucket[rng.random(len(row)) < 0.3, 1] = -1
-    weight = rng.random(len(row)) + 0.1
-    weight /= np.bincount(row, weights=weight)[row]
-    holds = np.zeros((7, 9))
-    for r, buckets in zip(row, bucket, strict=True):
-        holds[r, buckets[buckets >= 0]] = 1
-    pairs = Pairs(torch.from_numpy(row), torch.from_numpy(bucket), torch.from_numpy(weight))
-    return logits, pairs, holds
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_softmax_is_the_cross_entropy_with_the_histogram(seed: int) -> None:
-    logits, pairs, _ = random_pairs(seed, per_item=1)
-    histogram = torch.zeros(7, 9, dtype=torch.float64)
-    for row, bucket, weight in zip(pairs.row, pairs.bucket[:, 0], pairs.weight, strict=True):
-        histogram[row, bucket] += weight
-    right = nn.functional.cross_entropy(logits, histogram)
-    torch.testing.assert_close(LOSS["softmax"](logits, pairs), right)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_softmax_with_two_buckets_counts_either(seed: int) -> None:
-    logits, pairs, _ = random_pairs(seed, per_item=2)
-    p = torch.softmax(logits, dim=1)
-    total = 0.0
-    for row, buckets, weight in zip(pairs.row, pairs.bucket, pairs.weight, strict=True):
-        total -= float(weight) * float(torch.log(sum(p[row, b] for b in buckets if b >= 0)))
-    assert float(LOSS["softmax"](logits, pairs)) == pytest.approx(total / 7, rel=1e-6)
-
-
-@pytest.mark.parametrize("per_item", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
-def test_binary_cross_entropies(seed: int, per_item: int) -> None:
-    logits, pairs, holds = random_pairs(seed, per_item)
-    z = logits.numpy()
-    for name, p in (
-        ("sigmoid-bce", 1 / (1 + np.exp(-z))),
-        ("softmax-bce", np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)),
+def test_wrong_scores_are_refused() -> None:
+    taught = teach(heads=2)
+    network = make_network(taught.weights)
+    queries, _ = taught.lesson.native
+    rows = np.arange(10)
+    for head, some, logits in (
+        (2, rows, floats(10, 7)),
+        (-1, rows, floats(10, 7)),
+        (0, rows + 55, floats(10, 7)),
+        (0, rows - 1, floats(10, 7)),
+        (0, rows, floats(9, 7)),
+        (0, rows, floats(10, 8)),
+        (0, rows, np.zeros((10, 7))),
     ):
-        right = -(holds * np.log(p) + (1 - holds) * np.log(1 - p)).mean()
-        assert float(LOSS[name](logits, pairs)) == pytest.approx(right, rel=1e-4)
+        with pytest.raises((ValueError, TypeError)):
+            network.trainer.score(queries, head, some, logits)
 
 
-@pytest.mark.parametrize("loss", LOSS)
-def test_a_relevant_bucket_learns_however_unlikely_it_is(loss: str) -> None:
-    logits = torch.tensor([[30.0, 0.0, 0.0]], requires_grad=True)
-    pairs = Pairs(torch.tensor([0]), torch.tensor([[1]]), torch.ones(1))
-    LOSS[loss](logits, pairs).backward()
-    assert logits.grad is not None
-    assert logits.grad[0, 1] < -0.1
+@pytest.mark.parametrize("sparse", [False, True])
+def test_no_rows_are_nothing_to_learn_or_to_score(sparse: bool) -> None:
+    taught = teach(sparse=sparse)
+    network = make_network(taught.weights, sparse=sparse)
+    before = network.state()
+    queries, pairs = taught.lesson.native
+    none, no_steps = np.empty(0, np.int64), np.empty(0)
+    given = queries, pairs, taught.assignments, None, 0, 0, none, 0, 1, no_steps, 0, 2, no_steps
+    assert network.trainer.train(*given) == 0
+    assert_same_state(network.state(), before)
+    assert network.score(taught.lesson.queries[:0], 0).shape == (0, 7)
 
 
-@pytest.mark.parametrize("loss", LOSS)
-def test_losses_stay_finite_for_extreme_logits(loss: str) -> None:
-    logits, pairs, _ = random_pairs(0, per_item=2)
-    extreme = (logits * 1e4).float().requires_grad_()
-    value = LOSS[loss](extreme, pairs._replace(weight=pairs.weight.float()))
-    value.backward()
-    assert torch.isfinite(value)
-    assert torch.isfinite(extreme.grad).all()  # type: ignore[arg-type]
+def test_empty_rows_and_no_pairs_at_all_are_learned_from() -> None:
+    """Sparse rows without a feature, items without a bucket, and queries that want nothing."""
+    empty = sp.csr_array((4, 9), dtype=np.float32)
+    taught = teach(sparse=True)
+    network = NativeNetwork(taught.weights, True, "sigmoid-bce", Rates(), 0)
+    queries = _native.TrainingQueries(
+        None, np.zeros(5, np.int64), np.empty(0, np.int32), floats(0), 9
+    )
+    starts = np.array([0, 1, 2, 2, 2])
+    pairs = _native.TrainingPairs(starts, np.zeros(2, np.int32), np.ones(2, np.float32), 1)
+    for assignment in (np.full((1, 2), -1, np.int32), np.empty((1, 0), np.int32)):
+        for loss in range(3):
+            losses = np.empty(1)
+            steps = np.arange(4), 0, 4, np.ones(1), 0, 2, losses
+            network.trainer.train(queries, pairs, [assignment], None, 0, loss, *steps)
+            assert np.isfinite(losses).all()
+    assert np.isfinite(network.score(empty, 0)).all()
+
+
+def test_softening_needs_dense_queries() -> None:
+    """Sparse ones have no place among centroids, so it does nothing there: as with torch."""
+    taught = teach(sparse=True)
+    network = make_network(taught.weights, sparse=True)
+    before = network.score(taught.lesson.queries, 0)
+    network.trainer.soften(1.0, 1.0, 1.0)
+    np.testing.assert_array_equal(network.score(taught.lesson.queries, 0), before)
+
+
+def test_what_is_no_number_never_crashes() -> None:
+    for bad in (np.nan, np.inf, -np.inf, 3e38):
+        for loss in range(3):
+            taught = teach(soften=True, copies=2)
+            queries: Any = taught.lesson.queries
+            queries[::3] = bad
+            network = make_network(taught.weights, loss=LOSSES[loss])
+            taught.learn(network, np.arange(60), steps=3)
+            network.score(queries, 0)
+            with np.errstate(invalid="ignore"):
+                network.rank(queries, 0, 3)

@@ -127,12 +127,12 @@ def test_learning_resumes_after_any_epoch(
     whole = learn_task(task)
     real, trained = Learner.train_epoch, 0
 
-    def interrupted(self: Learner) -> float:
+    def interrupted(self: Learner, epoch: int) -> float:
         nonlocal trained
         if trained:
             raise KeyboardInterrupt
         trained += 1
-        return real(self)
+        return real(self, epoch)
 
     monkeypatch.setattr(Learner, "train_epoch", interrupted)
     groups = 1 if task.recipe.trunk == "shared" else task.recipe.repetitions
@@ -152,12 +152,12 @@ def test_a_damaged_epoch_is_learned_again(tmp_path: Path, monkeypatch: pytest.Mo
     whole = learn_task(task)
     real, trained = Learner.train_epoch, 0
 
-    def interrupted(self: Learner) -> float:
+    def interrupted(self: Learner, epoch: int) -> float:
         nonlocal trained
         trained += 1
         if trained == 3:
             raise KeyboardInterrupt
-        return real(self)
+        return real(self, epoch)
 
     monkeypatch.setattr(Learner, "train_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -12,9 +12,18 @@ from irli import Recipe
 from irli.learning import sizes
 from irli.learning.affinity import Affinity
 from irli.learning.batches import Inputs
-from irli.learning.initial import make_network
+from irli.learning.initial import make_weights
+from irli.learning.network import NativeNetwork, Rates
+from irli.learning.problem import Problem
 from irli.learning.sizes import bucket_dtype, count_drawn, count_kept_buckets, count_repartitions
 from irli.learning.training import Learner
+
+
+def begin(problem: Problem, recipe: Recipe, heads: int) -> NativeNetwork:
+    """Return an untrained network."""
+    weights = make_weights(problem, recipe, heads, np.random.default_rng(0))
+    sparse = not isinstance(problem.queries, np.ndarray)
+    return NativeNetwork(weights, sparse, recipe.loss, Rates(), 0)
 
 
 @pytest.mark.parametrize("epoch_size", [0, 10, 60, 100, 5000])
@@ -26,17 +35,17 @@ def test_an_epoch_draws_as_many_queries_as_counted(
     monkeypatch.setattr(sizes, "_SMALL", small)
     problem, recipe = vector_task(small_default(epoch_size=epoch_size, batch_size=17))
     learner = Learner(problem, recipe, [0], [], "cpu")
-    batches = list(learner._draw_batches())
+    rows = learner._draw_rows()
     queries = len(problem.query_items)
     drawn = count_drawn(queries, recipe)
-    assert sum(len(batch) for batch in batches) == drawn
+    assert len(rows) == drawn
     assert drawn <= (epoch_size or queries)
     if epoch_size > queries:
         assert drawn == (queries if small > queries else queries // 2)
-    assert all(len(batch) == 17 for batch in batches[:-1])
-    assert len(batches) == -(-drawn // 17)
+    assert learner._count_steps() == -(-drawn // 17)
+    assert len(learner.rates) == recipe.epochs * learner._count_steps()
     if epoch_size == 0:  # each one once
-        np.testing.assert_array_equal(np.sort(np.concatenate(batches)), np.arange(queries))
+        np.testing.assert_array_equal(np.sort(rows), np.arange(queries))
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 5])
@@ -62,7 +71,7 @@ def test_affinities_keep_as_many_buckets_as_counted(
 ) -> None:
     monkeypatch.setattr(sizes, "_KEPT", kept)
     problem, recipe = vector_task(small_default(buckets=buckets, choices=4), points())
-    network = make_network(problem, recipe, 1)
+    network = begin(problem, recipe, 1)
     scored = Inputs(*problem.scored_points())
     best = Affinity(network, 0, scored, problem.wanted_by(problem.weights), recipe).best
     counted = min(count_kept_buckets(len(scored), recipe), buckets)
@@ -74,7 +83,7 @@ def test_affinities_keep_as_many_buckets_as_counted(
 
 def test_labels_keep_as_many_buckets_as_counted() -> None:
     problem, recipe = label_task(small_labels(buckets=20))
-    network = make_network(problem, recipe, 2)
+    network = begin(problem, recipe, 2)
     scored = Inputs(*problem.scored_points())
     wanted = problem.wanted_by(problem.weights)
     best = Affinity(network, 1, scored, wanted, recipe, items_are_queries=False).best

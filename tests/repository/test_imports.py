@@ -93,7 +93,6 @@ print(index.search([[1.0] * dim] * 3, k=2, threads=1).ids.shape)
 
 
 def test_labels_are_predicted_and_added_without_torch() -> None:
-    """Only learning needs it."""
     printed, modules = run(f"""
 import irli, numpy
 index = irli.load({str(FOLDERS / "features")!r})
@@ -103,6 +102,25 @@ print(len(index.add_labels(rows, numpy.ones((3, 1)), names=["new"])))
 """)
     assert printed == "(3, 2)\n10\n"
     assert not HEAVY & modules
+
+
+def test_learning_on_a_cpu_needs_no_torch() -> None:
+    """Here it cannot even be imported."""
+    printed, modules = run("""
+import sys
+sys.modules["torch"] = None
+import irli, numpy
+X = numpy.random.default_rng(0).normal(size=(300, 4))
+for recipe in "default", "paper":
+    index = irli.VectorIndex(recipe=irli.recipe(recipe, buckets=4, epochs=2, repetitions=2)).fit(X)
+    print(index.search(X[:3], k=2).ids.shape)
+for recipe in "labels", "paper-labels":
+    Y = numpy.eye(5)[numpy.arange(300) % 5]
+    index = irli.LabelIndex(irli.recipe(recipe, epochs=2)).fit(X, Y)
+    print(index.predict(X[:3], k=2).labels.shape)
+""")
+    assert printed == "(3, 2)\n" * 4
+    assert not (HEAVY - {"torch"}) & modules
 
 
 # --- what is exported ---------------------------------------------------------------------------
@@ -172,8 +190,8 @@ def read_hdf5(folder: Path) -> Any:
     return irli.vectors.read_vectors(path)
 
 
-def fit(folder: Path) -> Any:
-    return irli.VectorIndex(recipe="default").fit(np.eye(20))
+def fit_on_a_gpu(folder: Path) -> Any:
+    return irli.VectorIndex(recipe="default").fit(np.eye(20), device="cuda")
 
 
 def fit_on_ray(folder: Path) -> Any:
@@ -188,7 +206,7 @@ def read_from_a_store(folder: Path) -> Any:
     ("package", "extra", "use"),
     [
         ("h5py", "hdf5", read_hdf5),
-        ("torch", "train", fit),
+        ("torch", "torch", fit_on_a_gpu),
         ("ray", "cluster", fit_on_ray),
         ("fsspec", "cluster", read_from_a_store),
     ],

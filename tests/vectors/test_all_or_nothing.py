@@ -21,7 +21,7 @@ RECIPE = small_default(pieces=4, buckets=8)
 
 PHASES = [
     "irli.vectors.index.prepare_vectors",
-    "irli.learning.load_runs",
+    "irli.learning.check_device",
     "irli.vectors.build.problem.make_problem",
     "irli.vectors.build.problem.exact_neighbors",
     "irli.learning.learn",

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from bench.commands import Options, choose_device, make_recipe
 from bench.paper.files import read_points
@@ -87,7 +86,6 @@ def describe(size: dict[str, Any], seeds: int) -> str:
 
 def begin(problem: Problem, recipe: Recipe, number: int = 0) -> Learner:
     """Return repetition `number` before its first epoch."""
-    torch.manual_seed(recipe.seed * 10_007 + number)
     return Learner(problem, recipe, numbers=[number], earlier=[], device=choose_device())
 
 
@@ -95,7 +93,7 @@ def train_rounds(learner: Learner) -> Iterator[int]:
     """Train, and stop at each epoch after which the paper re-partitions; the caller does that."""
     recipe = learner.recipe
     for epoch in range(1, recipe.epochs + 1):
-        loss = learner.train_epoch()
+        loss = learner.train_epoch(epoch)
         if epoch % recipe.repartition_every == 0:
             learner.measure(epoch, loss)
             yield epoch

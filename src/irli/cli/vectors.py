@@ -65,7 +65,7 @@ def build(
     seed: Annotated[int | None, Option(help="Random seed.")] = None,
     threads: Threads = None,
     workers: Annotated[int, Option(help="Processes that learn in parallel.")] = 1,
-    device: Annotated[str, Option(help="Torch device: cpu or cuda.")] = "cpu",
+    device: Annotated[str, Option(help="Device of learning: cpu or cuda.")] = "cpu",
     limit: Limit = None,
     shards: Annotated[
         int | None, Option(min=1, help="Number of shards to cut the items into.")

@@ -411,7 +411,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
 
 
 def _check_options(options: LearnArguments, owner: str) -> LearnOptions:
-    """Return the options of learning. Raise early if torch or the device is missing."""
+    """Return the options of learning. Raise early if the device is missing."""
     check_keywords(options, LearnArguments.__annotations__, owner=owner)
     run = LearnOptions(**options)
     check_device(run.device)

@@ -34,8 +34,8 @@ class LearnOptions:
     workers : int
         Number of processes that learn repetitions in parallel.
     device : str
-        The device of torch, such as "cpu" or "cuda". With several workers, "cuda" gives each a GPU
-        of its own, as far as there are so many.
+        "cpu", or a device of torch, such as "cuda". With several workers, "cuda" gives each a GPU
+        of its own, as far as there are so many. "torch" is torch on the CPU, to compare with.
     checkpoint : path, optional
         A folder for finished repetitions, and the last finished epoch of the others. A second call
         resumes from it, and learns the same. Two builds cannot use one folder at the same time.

@@ -19,6 +19,7 @@ from irli.learning.checkpoint import Checkpoint, open_checkpoint
 from irli.learning.options import LearnOptions
 from irli.learning.problem import Problem
 from irli.learning.repetition import Repetition, group_repetitions
+from irli.learning.state import can_go_on
 from irli.learning.threads import use_threads
 from irli.learning.training import learn_repetitions
 
@@ -52,7 +53,7 @@ def learn(
                         start=None if start is None else [start[n] for n in numbers],
                         device=options.device,
                         progress=options.progress,
-                        **_resume(checkpoint, numbers),
+                        **_resume(checkpoint, numbers, options.device),
                     )
                     checkpoint.save(numbers, group)
                 done += group
@@ -80,7 +81,7 @@ def learn_group(
             numbers,
             earlier,
             device=options.device,
-            **_resume(checkpoint, numbers),
+            **_resume(checkpoint, numbers, options.device),
         )
     checkpoint.save(numbers, group)
 
@@ -90,14 +91,14 @@ class _Resume(TypedDict):
     save: Callable[[Arrays], None] | None
 
 
-def _resume(checkpoint: Checkpoint, numbers: list[int]) -> _Resume:
+def _resume(checkpoint: Checkpoint, numbers: list[int], device: str) -> _Resume:
     """Return the last epoch of a group that the checkpoint has, and where the next ones go."""
     if checkpoint.folder is None:
         return {"saved": None, "save": None}
-    return {
-        "saved": checkpoint.load_epoch(numbers),
-        "save": partial(checkpoint.save_epoch, numbers),
-    }
+    saved = checkpoint.load_epoch(numbers)
+    if saved is not None and not can_go_on(saved, device):
+        saved = None
+    return {"saved": saved, "save": partial(checkpoint.save_epoch, numbers)}
 
 
 def _check_workers(workers: int, recipe: Recipe) -> None:

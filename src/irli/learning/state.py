@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irli.base.types import Arrays
+from irli.learning.devices import CPU
 from irli.learning.partition import Partition
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ def pack_state(learner: Learner, epoch: int) -> Arrays:
     }
     arrays["json"] = np.frombuffer(json.dumps(said).encode(), dtype=np.uint8)
     return arrays
+
+
+def can_go_on(arrays: Arrays, device: str) -> bool:
+    """Whether a network on `device` can go on from a state: kernels and torch keep other arrays."""
+    return (f"{_NETWORK}count" in arrays) == (device == CPU)
 
 
 def read_heads(arrays: Arrays, buckets: int) -> list[dict[str, Any]]:

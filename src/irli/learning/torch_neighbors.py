@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from irli.base.memory import release_pages
 from irli.base.progress import Progress, track
+from irli.learning.devices import name_device
 
 _QUERIES, _ITEMS = 4096, 65_536  # of a tile
 
@@ -32,6 +33,7 @@ def torch_neighbors(
     The largest q x - |x|^2 / 2 is the smallest |q - x|^2. For l2 the mean of the base is the
     origin, so that squares are small.
     """
+    device = name_device(device)
     items = torch.empty(base.shape, dtype=torch.float32, device=device)
     for start in range(0, len(base), _ITEMS):
         part = np.array(base[start : start + _ITEMS])

@@ -175,7 +175,7 @@ class TorchNetwork(nn.Module):
     @torch.no_grad()
     def score(self, queries: Rows, head: int) -> Floats:
         """Return the logits (n, B) of one head."""
-        scores: Floats = self(self._copy(queries))[:, head].cpu().numpy()
+        scores: Floats = self(self._copy(queries))[:, head].contiguous().cpu().numpy()
         return scores
 
     @torch.no_grad()

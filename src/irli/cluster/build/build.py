@@ -104,7 +104,7 @@ def learn(job: Job, shard: int, numbers: list[int]) -> None:
         return
     from irli.learning import runs
 
-    check_device(job.device)  # fails early if torch or the device is missing here
+    check_device(job.device)  # fails early if the device is missing here
     problem = Problem.load(job.problem(shard))
     options = LearnOptions(threads=job.threads, device=job.device)
     recipe = job.recipe_of(shard)

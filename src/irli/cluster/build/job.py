@@ -16,7 +16,7 @@ from irli.base.folder import Folder
 from irli.base.recipe import Recipe
 from irli.learning.repetition import Repetition
 
-STEP_BASE = 500 << 20  # bytes of a worker without its data: torch, compiled kernels, batches
+STEP_BASE = 500 << 20  # bytes of a worker without its data: packages, compiled kernels, batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Job(ABC):
     threads : int
         Threads of each step.
     device : str
-        The torch device of training.
+        The device of training.
     """
 
     folder: str

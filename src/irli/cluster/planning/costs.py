@@ -385,7 +385,7 @@ def _measure_merge() -> tuple[float, ...]:
 
 
 def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
-    """Return the memory of a worker beyond `count_build_bytes`: torch, compiled kernels.
+    """Return the memory of a worker beyond `count_build_bytes`: packages, compiled kernels.
 
     It is the peak over two small builds in a process of their own.
     """
@@ -396,7 +396,7 @@ def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
         lines = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
         raise ClusterError(
             f"The memory of a worker cannot be measured: {lines[-1]}. Free some memory for a "
-            "process with torch, and some space in the temporary folder for small builds."
+            "process that learns, and some space in the temporary folder for small builds."
         )
     return int(run.stdout.splitlines()[-1])
 
