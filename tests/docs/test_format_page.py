@@ -178,7 +178,7 @@ def test_fields_of_meta_are_as_listed(kind: str, folders: dict[str, list[Path]])
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_search_defaults_are_as_listed(kind: str, folders: dict[str, list[Path]]) -> None:
     fields = dict(table(section(PAGE, SECTIONS[kind]), "field of `meta`", "meaning"))
-    for name in ("`defaults`", "`calibration`", "`scaling`", "`text`"):
+    for name in ("`defaults`", "`calibration`", "`text`"):
         if "`" not in fields.get(name, "") or kind == "shards":
             continue
         for folder in folders[kind]:
