@@ -98,7 +98,7 @@ def test_a_sharp_threshold_leaves_queries_strange() -> None:
         assert unsure > 0
         routed = [np.exp(logits) for _, logits in evaluator.route()]
         sure = np.concatenate([np.where(p >= likely, p, 0).sum(axis=(1, 2, 3)) for p in routed])
-        assert 0 < (sure < unsure * (1 - 1e-6)).mean() <= 0.01
+        assert 0 < (sure < unsure).mean() < 0.02
 
 
 def find_held_truth(index: VectorIndex) -> GroundTruth:

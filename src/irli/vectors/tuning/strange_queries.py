@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,14 +180,14 @@ def _find_unsure(evaluator: Evaluator, threshold: float) -> tuple[float, float]:
     """
     kinds = [each for each in (evaluator.are_items, ~evaluator.are_items) if each.sum() >= _FEWEST]
 
-    def find_least(values: NDArray[np.float64]) -> float:
-        least = (np.quantile(values[kind], 1 - _USUAL, method="higher") for kind in kinds)
+    def find_least(values: NDArray[np.float64], method: Any = "linear") -> float:
+        least = (np.quantile(values[kind], 1 - _USUAL, method=method) for kind in kinds)
         return min((float(each) for each in least), default=0.0)
 
     best, sure = np.empty((2, len(evaluator.queries), evaluator.parts))
     for rows, logits in evaluator.route():
-        best[rows] = np.exp(logits.max(axis=3).min(axis=2))
-    likely = min(threshold, find_least(best))
+        best[rows] = np.exp(logits.max(axis=(2, 3)))
+    likely = min(threshold, find_least(best, "lower"))
     cut = math.log(max(likely, _TINY))
     for rows, logits in evaluator.route():
         sure[rows] = np.where(logits >= cut, np.exp(logits), 0).sum(axis=3).mean(axis=2)
