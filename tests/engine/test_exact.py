@@ -219,6 +219,6 @@ def test_most_items_are_searched_in_pairs(
     for name, value in {"_LONG": 1, "_QUERIES": 8, "_ITEMS": 24}.items():
         monkeypatch.setattr(neighbors, name, value)
     monkeypatch.setattr(neighbors._Tiles, "search", None)  # not used
-    monkeypatch.setattr(neighbors, "_is_precise", lambda *_: True)
+    monkeypatch.setattr(neighbors, "is_precise", lambda *_: True)
     paired = exact_neighbors(base[rows], base, 7, metric, rows=rows, threads=threads)
     np.testing.assert_array_equal(paired, plain)
