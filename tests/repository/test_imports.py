@@ -116,7 +116,7 @@ for recipe in "default", "paper":
     print(index.search(X[:3], k=2).ids.shape)
 for recipe in "labels", "paper-labels":
     Y = numpy.eye(5)[numpy.arange(300) % 5]
-    index = irli.LabelIndex(irli.recipe(recipe, epochs=2)).fit(X, Y)
+    index = irli.LabelIndex(recipe=irli.recipe(recipe, buckets=4, epochs=2)).fit(X, Y)
     print(index.predict(X[:3], k=2).labels.shape)
 """)
     assert printed == "(3, 2)\n" * 4
