@@ -27,7 +27,7 @@ from irli.cluster.planning.costs import (
 from irli.cluster.planning.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
 from irli.engine.vector_layout import VectorLayout
 from irli.errors import ClusterError, FormatError, InvalidParameter
-from irli.learning import kmeans, sizes, training
+from irli.learning import kmeans, network, sizes, training
 from irli.vectors.build import assemble, ground_truth, problem, self_hits
 
 # A nanosecond for each unit of work, so that sums can be made by hand.
@@ -143,10 +143,11 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     recipe = irli.recipe(
         buckets=8, epochs=5, repartition_every=2, epoch_size=300, stop_moved=0.0, accept="always"
     )
-    batches = watch(monkeypatch, training.Learner, "_make_batch")
+    lessons = watch(monkeypatch, network.NativeNetwork, "learn")
+    warm = watch(monkeypatch, training.Learner, "_warm_up")
     epochs = watch(monkeypatch, training.Learner, "train_epoch")
     assignments = watch(monkeypatch, training.Learner, "_assign")
-    owners = watch(monkeypatch, kmeans, "_find_owners")
+    owners = watch(monkeypatch, kmeans, "find_owners")
     asked = watch(monkeypatch, problem, "exact_neighbors")
     held = watch(monkeypatch, ground_truth, "exact_neighbors")
     made = make_vector_job(
@@ -157,10 +158,8 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     recipe = made[0].recipe
 
     drawn, scored, assigned, ranked, compared = count_learn_work(800, recipe)
-    trained = [rows for _, rows in batches if len(rows) <= recipe.batch_size]
-    warm = len(batches) - len(trained)  # the sample of the warm start is larger than a batch
-    assert (len(epochs), warm) == (recipe.epochs, 1)
-    assert sum(map(len, trained)) == drawn
+    assert (len(epochs), len(warm)) == (recipe.epochs, 1)
+    assert sum(len(rows) for _, _, _, rows, _ in lessons) == drawn
     assert scored == drawn * recipe.buckets
     assert 800 * len(assignments) == assigned
     assert ranked == assigned * recipe.buckets

@@ -239,7 +239,7 @@ class Learning:
         [head] = learner.heads
         best, held = [], []
         for epoch in train_rounds(learner):
-            [router] = learner.network.to_routers()
+            [router] = learner.network.read().to_routers()
             scores = router.log_probabilities(self.sample.queries)
             best.append(find_best_buckets(scores, self.size["probes"]))
             held.append(head.partition.assignment[:, 0])
