@@ -21,6 +21,7 @@ from irli import _native
 from irli.base.types import Arrays
 from irli.learning.network import LOSSES, NativeNetwork, Rates, log_scores
 from irli.learning.threads import use_threads
+from irli.learning.weights import read_routers
 
 # What a step may depend on, besides the loss.
 LESSONS: dict[str, dict[str, Any]] = {
@@ -236,6 +237,22 @@ def test_a_network_goes_on_from_its_state(name: str, device: str) -> None:
     taught.learn(second, rows[2], steps=4)
     for network in (first, second):
         assert_same_state(network.state(), whole.state())
+
+
+@pytest.mark.parametrize("device", LEARNERS)
+@pytest.mark.parametrize("heads", [1, 2])
+def test_what_goes_on_from_routers_is_read_again(heads: int, device: str) -> None:
+    """Their weights are in another order in memory."""
+    taught = teach(linear=0, heads=heads)
+    begun = read_routers(taught.weights.to_routers())
+    network = make_network(begun, device)
+    taught.learn(network, np.arange(60), steps=2)
+    found = network.read()
+    for name in ("project", "shift", "out", "bias"):
+        assert not np.array_equal(getattr(found, name), getattr(begun, name)), name
+    again = make_network(found, device)
+    logits = network.score(taught.lesson.queries, 0)
+    np.testing.assert_allclose(again.score(taught.lesson.queries, 0), logits, rtol=1e-5, atol=1e-5)
 
 
 def test_one_call_or_many_take_the_same_steps() -> None:

@@ -188,7 +188,9 @@ class NativeNetwork:
             self.trainer.write(name, np.ascontiguousarray(values).reshape(-1))
 
     def _read(self, name: str, out: Floats) -> None:
-        self.trainer.read(name, out.reshape(-1))
+        values = np.empty(out.size, dtype=np.float32)
+        self.trainer.read(name, values)
+        out[...] = values.reshape(out.shape)  # which need not be contiguous
 
 
 class Rates:
