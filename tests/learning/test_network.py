@@ -401,16 +401,20 @@ def test_wrong_weights_are_refused(name: str, values: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("queries", _native.TrainingQueries(floats(60, 8), None, None, None, 8)),
-        ("queries", _native.TrainingQueries(floats(59, 9), None, None, None, 9)),
+        ("queries", lambda: _native.TrainingQueries(floats(60, 8), None, None, None, 8)),
+        ("queries", lambda: _native.TrainingQueries(floats(59, 9), None, None, None, 9)),
         ("queries", None),
         (
             "pairs",
-            _native.TrainingPairs(np.zeros(60, np.int64), np.empty(0, np.int32), floats(0), 28),
+            lambda: _native.TrainingPairs(
+                np.zeros(60, np.int64), np.empty(0, np.int32), floats(0), 28
+            ),
         ),
         (
             "pairs",
-            _native.TrainingPairs(np.zeros(61, np.int64), np.empty(0, np.int32), floats(0), 29),
+            lambda: _native.TrainingPairs(
+                np.zeros(61, np.int64), np.empty(0, np.int32), floats(0), 29
+            ),
         ),
         ("assignments", []),
         ("assignments", [np.zeros((28, 1), np.int32)] * 2),
@@ -456,8 +460,9 @@ def test_wrong_lessons_are_refused(name: str, value: Any, sparse: bool) -> None:
         "threads": 1,
         "losses": np.empty(1),
     }
+    wrong = value() if callable(value) else value
     with pytest.raises((ValueError, TypeError)):
-        network.trainer.train(**right | {name: value})
+        network.trainer.train(**right | {name: wrong})
     assert_same_state(network.state(), before)
     assert network.trainer.train(**right) == 10
 
