@@ -9,7 +9,7 @@ import numpy as np
 
 from irli.base.recipe import Recipe
 
-KMEANS_ITERATIONS = 10
+KMEANS_ITERATIONS = 6
 KMEANS_ROUNDS = 5  # of splitting large clusters, at most; most is gained by the first three
 KMEANS_SAMPLE = 64  # vectors for each centroid that k-means is run on
 
