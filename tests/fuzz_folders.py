@@ -445,12 +445,15 @@ def open_folder(path: Path, **how: bool) -> Any:
 
 
 def write_case(base: Base, files: Files, place: Path) -> Path:
-    """Write the changed files of a case; link the others, which takes less time."""
+    """Write the changed files of a case; link the others, which takes less time.
+
+    A part whose manifest is linked would be open already, and its files not looked at again.
+    """
     path = place / "case"
     path.mkdir()
     for name, content in files.items():
         target = path / name
-        if content is base.files.get(name):
+        if content is base.files.get(name) and not name.startswith("part."):
             os.link(base.path / name, target)
         elif isinstance(content, bytes):
             target.write_bytes(content)

@@ -34,7 +34,7 @@ VECTORS = {
     "scoring": "int8",
     "pieces": None,
     "neighbors": 20,
-    "neighbor_recall": 1.0,
+    "neighbor_recall": 0.97,
     "training_points": None,
     "query_share": 0.4,
     "mixed_queries": 20_000,

@@ -27,8 +27,8 @@ from irli.cluster.planning.costs import (
 from irli.cluster.planning.planner import ClusterPlan, Machines, count_shard_bytes, make_plan
 from irli.engine.vector_layout import VectorLayout
 from irli.errors import ClusterError, FormatError, InvalidParameter
-from irli.learning import kmeans, network, sizes, training
-from irli.vectors.build import assemble, ground_truth, problem, self_hits
+from irli.learning import kmeans, neighbors, network, sizes, training
+from irli.vectors.build import assemble, ground_truth, self_hits
 
 # A nanosecond for each unit of work, so that sums can be made by hand.
 COSTS = Costs(
@@ -148,7 +148,7 @@ def test_the_work_is_what_a_build_does(monkeypatch: pytest.MonkeyPatch, tmp_path
     epochs = watch(monkeypatch, training.Learner, "train_epoch")
     assignments = watch(monkeypatch, training.Learner, "_assign")
     owners = watch(monkeypatch, kmeans, "find_owners")
-    asked = watch(monkeypatch, problem, "exact_neighbors")
+    asked = watch(monkeypatch, neighbors, "exact_neighbors")
     held = watch(monkeypatch, ground_truth, "exact_neighbors")
     made = make_vector_job(
         tmp_path, plancosts.make_skewed(800, 6), None, None, None,

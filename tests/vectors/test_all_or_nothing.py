@@ -23,7 +23,7 @@ PHASES = [
     "irli.vectors.index.prepare_vectors",
     "irli.learning.check_device",
     "irli.vectors.build.problem.make_problem",
-    "irli.vectors.build.problem.exact_neighbors",
+    "irli.learning.neighbors.exact_neighbors",
     "irli.learning.learn",
     "irli.vectors.build.assemble.assemble",
     "irli.vectors.build.problem.find_truth",

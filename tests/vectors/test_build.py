@@ -13,6 +13,7 @@ import irli
 from irli import VectorIndex
 from irli.base import memory
 from irli.engine import metric as metrics
+from irli.learning import neighbors
 from irli.vectors import contents, searcher
 from irli.vectors.build import ground_truth, problem
 from irli.vectors.tuning import tune as tuning
@@ -39,7 +40,7 @@ def test_fit_makes_each_thing_once(
 
         monkeypatch.setattr(module, name, counting)
 
-    for module in (problem, ground_truth):
+    for module in (neighbors, problem, ground_truth):
         of_items = lambda _, base, *rest: len(base) == len(X)  # noqa: E731
         count(module, "exact_neighbors", "passes of exact neighbours", of_items)
     count(searcher, "VectorSearcher", "searchers")

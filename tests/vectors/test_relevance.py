@@ -32,10 +32,12 @@ def assert_identical(one: VectorIndex, other: VectorIndex) -> None:
 
 
 def test_explicit_relevance_is_learned() -> None:
-    """Queries that want what is not near them: only a learned router can know where it is."""
+    """Queries that want what is not near them: only a learned router can know where it is.
+
+    One small index of three may be unlucky.
+    """
     made = shifted_queries(25, 12, dim=8, n_queries=660, wanted=5, seed=0)
     seen, fresh = slice(0, 600), range(600, 660)
-    recipe = small_default(epochs=6, buckets=24)
 
     def share_in_first_buckets(index: VectorIndex) -> float:
         """A filter on the wanted cluster widens the search if it is not in the probed buckets."""
@@ -46,15 +48,15 @@ def test_explicit_relevance_is_learned() -> None:
             hits.append(told.probed[0] == 2)
         return float(np.mean(hits))
 
-    without = fit(made.items.points, recipe)
-    learned = fit(
-        made.items.points,
-        recipe,
-        queries=made.queries[seen],
-        relevance=made.relevance[seen],
-    )
-    assert share_in_first_buckets(learned) > 0.6
-    assert share_in_first_buckets(without) < 0.4
+    shares = []
+    for seed in range(3):
+        recipe = small_default(epochs=6, buckets=24, seed=seed)
+        given = {"queries": made.queries[seen], "relevance": made.relevance[seen]}
+        without, learned = fit(made.items.points, recipe), fit(made.items.points, recipe, **given)
+        shares.append((share_in_first_buckets(learned), share_in_first_buckets(without)))
+    found = np.mean(shares, axis=0)
+    assert found[0] > 0.6
+    assert found[1] < 0.4
 
 
 def test_a_filter_leaves_the_ranking_that_was_learned() -> None:

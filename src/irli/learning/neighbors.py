@@ -84,6 +84,21 @@ def near_neighbors(
     return out
 
 
+def count_compared(queries: int, items: int, recall: float) -> int:
+    """Return how many pairs are compared to find neighbours, if a tenth of the clusters is enough.
+
+    Examples
+    --------
+    >>> count_compared(1000, 1000, 0.97), count_compared(200_000, 1_000_000, 0.97)
+    (1000000, 25056000000)
+    """
+    if recall == 1.0 or items < _FEWEST:
+        return queries * items
+    clusters = int(_CLUSTERS * math.sqrt(items))
+    grouped = (items + queries + _ITERATIONS * min(items, _SAMPLED * clusters)) * clusters
+    return grouped + queries * items // 10
+
+
 class _Clusters:
     """Items in the order of their clusters."""
 

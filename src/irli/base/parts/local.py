@@ -73,10 +73,14 @@ _OPEN: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
 def _open(open_part: Open, path: Path, mmap: bool, verify: bool) -> Any:
-    """Open a part, unless it is open in this process: a part of an index folder never changes."""
-    if not is_part(path):
+    """Open a part, unless it is open in this process: a part of an index folder never changes.
+
+    A folder that was made anew at the same place is another one, whatever its parts are called.
+    """
+    if not is_part(path) or not path.is_file():
         return open_part(str(path), mmap, verify)
-    key = open_part, path, mmap, verify
+    seen = path.stat()
+    key = open_part, path, seen.st_dev, seen.st_ino, seen.st_mtime_ns, mmap, verify
     part = _OPEN.get(key)
     if part is None:
         part = _OPEN[key] = open_part(str(path), mmap, verify)

@@ -37,6 +37,7 @@ from irli.cluster.build.vector_job import VectorJob, make_vector_job
 from irli.engine.pq import SAMPLE as CODED_SAMPLE
 from irli.engine.router import unpack
 from irli.errors import ClusterError, FormatError
+from irli.learning.neighbors import count_compared
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
 from irli.learning.sizes import (
@@ -139,8 +140,9 @@ class Costs:
 
 
 def count_prepare_work(items: int, recipe: Recipe) -> list[float]:
-    """Return the work of `prepare`: pairs compared for exact neighbours, and items written."""
-    return [min(items, recipe.training_points) * items, items]
+    """Return the work of `prepare`: pairs compared to find neighbours, and items written."""
+    queries = min(items, recipe.training_points)
+    return [count_compared(queries, items, recipe.neighbor_recall), items]
 
 
 def count_learn_work(items: int, recipe: Recipe) -> list[float]:
