@@ -60,7 +60,7 @@ def planned(**changes: object) -> ClusterPlan:
 def test_sums() -> None:
     found = planned(probes=10)
     # 8 shards of 100,000 items on one core, all of which are training queries.
-    prepare = 8 * 100_000**2 * 1e-9
+    prepare = 8 * neighbors.count_compared(100_000, 100_000, 0.97) * 1e-9
     learn = 8 * 10 * 50_000 * 1000 * 1e-9
     assert found.build_seconds == pytest.approx(prepare + learn)
     assert found.scanned == 8 * 10 * 2 * 100  # 100 items a bucket, each in two

@@ -90,7 +90,7 @@ def count_compared(queries: int, items: int, recall: float) -> int:
     Examples
     --------
     >>> count_compared(1000, 1000, 0.97), count_compared(200_000, 1_000_000, 0.97)
-    (1000000, 25056000000)
+    (1000000, 25824000000)
     """
     if recall == 1.0 or items < _FEWEST:
         return queries * items
