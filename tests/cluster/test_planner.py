@@ -288,3 +288,12 @@ def test_preparing_takes_all_cores_of_a_machine() -> None:
     for found in (one, other):
         steps = found.prepare_seconds, found.learn_seconds, found.finish_seconds
         assert found.build_seconds == pytest.approx(sum(steps))
+
+
+def test_a_learning_set_and_its_neighbours_take_disk() -> None:
+    recipe = irli.recipe("paper-deep", buckets=1000, training_points=50_000)
+    costs = dataclasses.replace(COSTS, recipe="paper-deep")
+    few = make_plan(costs, recipe, ONE, items=800_000, shards=8)
+    twice = dataclasses.replace(recipe, training_points=100_000)
+    many = make_plan(costs, twice, ONE, items=800_000, shards=8)
+    assert many.disk_bytes - few.disk_bytes == 8 * 50_000 * (4 * 96 + 8 * 100)

@@ -719,15 +719,6 @@ def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -
     same(index.predict(X), one.predict(X))
 
 
-def votes_of(index: LabelIndex, found: Prediction) -> list[int]:
-    """The votes behind probabilities: the calibration scales and shifts them."""
-    likely = found.scores[found.labels >= 0].astype(np.float64)
-    alone = index.calibration
-    votes = (np.log(likely / (1 - likely)) - alone.threshold) / alone.by_score
-    np.testing.assert_allclose(votes, votes.round(), atol=0.01)
-    return votes.round().astype(int).tolist()
-
-
 @pytest.mark.parametrize("loss", ["softmax-bce", "sigmoid-bce"])
 @pytest.mark.parametrize("ranker", [None, False])
 def test_labels_of_the_paper_s_recipes_are_ordered_by_the_sums_of_their_buckets(
@@ -743,10 +734,9 @@ def test_labels_of_the_paper_s_recipes_are_ordered_by_the_sums_of_their_buckets(
     found = index.predict(X, k=3)
     same(found, index.predict(X, k=3, score="probability", probes=10))
     assert precision(found.labels, Y, 1) > 0.9
-    votes = votes_of(index, index.predict(X, k=3, score="votes", probes=3))
-    assert set(votes) <= set(range(1, 7))
-    few = index.predict(X, k=3, score="votes", probes=3, min_votes=4)
-    assert min(votes_of(index, few)) >= 4
+    asked = {"k": 3, "score": "votes", "probes": 3}
+    assert (index.predict(X, **asked, min_votes=6).labels >= 0).any()  # found by each repetition
+    assert (index.predict(X, **asked, min_votes=7).labels == -1).all()
 
 
 def test_a_ranker_orders_labels_of_the_paper_s_recipe_if_asked_for() -> None:

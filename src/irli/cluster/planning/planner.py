@@ -9,7 +9,7 @@ from typing import Any
 
 from irli.base.checks import check_float, check_int
 from irli.base.recipe import Recipe
-from irli.cluster.build.memory import count_build_bytes
+from irli.cluster.build.memory import count_build_bytes, count_mapped_bytes
 from irli.cluster.planning.costs import (
     Costs,
     count_finish_work,
@@ -134,6 +134,7 @@ def make_plan(
     m = min(probes or max(1, round(costs.probes)), chosen.buckets)
     worker = count_worker_bytes(costs, chosen, shard_items)
     shard_bytes = count_shard_bytes(costs, chosen, shard_items)
+    problem = count_mapped_bytes(shard_items, costs.dim, chosen)  # files that learning reads
     each = -(-shards * replicas // machines.count)  # shards and replicas on a machine
     usable = _USABLE * machines.memory
     workers = machines.count * max(1, min(machines.cores // threads, int(usable / worker)))
@@ -175,7 +176,7 @@ def make_plan(
         finish_seconds=steps[2],
         build_worker_bytes=worker,
         build_side_by_side=min(workers, shards * chosen.repetitions),
-        disk_bytes=shards * (shard_bytes + 2 * 4 * shard_items * costs.dim),
+        disk_bytes=shards * (shard_bytes + problem + 4 * shard_items * costs.dim),
         shard_bytes=shard_bytes,
         machine_bytes=each * shard_bytes,
         fits=each * shard_bytes <= usable and worker <= usable,
