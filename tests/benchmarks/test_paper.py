@@ -25,7 +25,17 @@ pytest.importorskip("h5py")
 pytest.importorskip("torch")
 
 import h5py
-from bench.paper import candidates, distributed, epochs, labels, loads, part, report, trial
+from bench.paper import (
+    affinity,
+    candidates,
+    distributed,
+    epochs,
+    labels,
+    loads,
+    part,
+    report,
+    trial,
+)
 from bench.paper.baselines.methods import Planned
 from bench.paper.baselines.partition import Asked
 from bench.paper.loads import bound_load, draw_largest
@@ -34,6 +44,7 @@ from bench.paper.trial import Probed, Sample, draw_sample, find_best_buckets, re
 
 import irli
 from irli.labels.files.rows import read_rows, write_rows
+from irli.learning.partition import Partition
 
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
 CLAIM = {
@@ -309,6 +320,58 @@ def test_five_times_faster_than_parabel(
     assert labels._compare_speed(found, "ours").verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("route", "verdict"), [(0.5, "holds"), (2.0, "holds in part"), (46.0, "does not hold here")]
+)
+def test_small_networks_do_not_speak_for_those_of_the_paper(route: float, verdict: str) -> None:
+    """Its Parabel takes 2.94 milliseconds at most."""
+    found = {
+        name: {labels.PARABEL: make_figures(0.5, 5.0, 5.0), "ours": make_figures(0.5, 1.0, 1.0)}
+        for name in "ab"
+    }
+    assert labels._compare_speed(found, "ours", route).verdict == verdict
+
+
+def test_loads_of_labels_stand_beside_k() -> None:
+    even = {"load_std": 0.5, "load_mean": 25.0, "load_max_over_mean": 1.04, "P@1": 66.0}
+    uneven = even | {"load_std": 20.0, "load_max_over_mean": 2.4}
+    found = {"paper-labels": {"10": [even]}, "paper-labels-sigmoid": {"10": [uneven]}}
+    lines = labels._tabulate_balance("a", found)
+    assert "| IRLI | 10 | 0.5 | 2% | 1.04 | 66.0 |" in lines
+    assert "| IRLI with sigmoids | 10 | 20.0 | 80% | 2.40 | 66.0 |" in lines
+    assert "deviation of about 5.0" in lines[0]
+    assert labels._tabulate_balance("a", {}) == []
+
+
+def test_lemma_1_is_judged_by_what_it_says() -> None:
+    assert loads.judge_lemma({"1": (2.0, 2.0), "5": (1.0, 1.05)}).verdict == "holds"
+    assert loads.judge_lemma({"1": (2.0, 4.0), "5": (1.0, 1.0)}).verdict == "holds in part"
+    assert loads.judge_lemma({"1": (1.0, 4.0), "5": (2.0, 1.0)}).verdict == "does not hold here"
+    same = loads.measure_lemma(loads.LEMMA_BUCKETS, draws=50)  # all buckets, each time
+    assert same[0] == pytest.approx(0, abs=1e-12)
+
+
+def test_what_was_not_measured_is_planned() -> None:
+    points = [{"probes": m, "recall": 0.9, "ms": 1.0, "read": 3600.0 * m} for m in (1, 5, 20)]
+    answer = distributed._plan_candidates([points], items=200_000, buckets=200)
+    assert answer.verdict == "planned"
+    assert "20K entries, of which 90% are distinct here; 400K" in answer.ours
+    assert "659 million" in distributed._count_parameters().ours
+
+
+def test_the_affinity_of_an_item_is_that_of_its_own_bucket() -> None:
+    """A network whose logits are the inputs themselves."""
+    items = np.array([[2.0, 0.0], [0.0, 1.0]], dtype=np.float32)
+    learner = Namespace(
+        device="cpu",
+        recipe=Namespace(loss="sigmoid-bce"),
+        network=Namespace(score=lambda queries, head: queries),
+    )
+    own, other = (Partition(2, np.array(each, np.int32)[:, None]) for each in ([0, 1], [1, 0]))
+    found = [affinity.measure_own(learner, items, each) for each in (own, other)]  # type: ignore[arg-type]
+    assert found == pytest.approx([(0.880797 + 0.731059) / 2, 0.5])
+
+
 def test_a_learning_rate_is_chosen_on_training_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +397,7 @@ def test_a_learning_rate_is_chosen_on_training_rows(
 def test_training_that_went_on_has_no_time(seconds: tuple[float | None, ...], shown: str) -> None:
     [figures] = make_figures(30.0, 1.0, 1.0)
     runs = [{**figures, "train_cpu_seconds": each} for each in seconds]
-    lines = labels._write_lines({"a": {"ours": runs}}, {"a": {}})
+    lines = labels._write_lines({"a": {"ours": runs}}, {"a": {}}, {"a": {}}, {"a": labels.SMOKE})
     [row] = [line for line in lines if line.startswith("| ours ")]
     assert row.strip("|").split("|")[-1].strip() == shown
 
@@ -367,11 +430,11 @@ def test_a_method_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     options.without = ["default"]
     found = labels._measure_set(options, cells, "a", range(2))
     assert {method: len(runs) for method, runs in found.items()} == {
-        "paper": 2,
+        "paper": 4,  # two losses
         "default": 1,
         "MACH": 2,
     }
-    assert calls == ["paper", "MACH", "default", "paper", "MACH"]
+    assert calls == ["paper", "paper", "MACH", "default", "paper", "paper", "MACH"]
     monkeypatch.setattr(labels, "PEERS", {"omikuji-parabel": labels.PARABEL})
     assert labels.PARABEL not in labels._measure_set(options, cells, "a", range(2))
     cells.measure("a, omikuji-parabel", lambda: [{"method": labels.PARABEL}])
