@@ -67,11 +67,12 @@ _REPEATS = 2  # timings, of which the shortest counts
 # but large enough for codes. No two kinds of work grow together, so their costs can be separated.
 _BUILDS = (
     (5_000, 64, 2, 2),
-    (6_000, 512, 4, 4),
-    (16_000, 128, 2, 1),
-    (16_000, 512, 2, 2),
+    (6_000, 512, 8, 8),
+    (16_000, 128, 4, 1),
+    (16_000, 512, 1, 1),
     (48_000, 256, 2, 2),
-    (10_000, 1024, 2, 1),
+    (8_000, 1024, 3, 1),
+    (16_000, 1024, 1, 1),
 )
 _SEARCHED = (2, 5)  # positions of the builds that are searched: few buckets, and many
 _PROBES = (1, 8, 32)
