@@ -52,7 +52,8 @@ void add_rows(const Matrix& rows, const Array<const int64_t, nb::ndim<1>>& group
       for (int64_t j = 0; j < dim; ++j) sum[j] += static_cast<double>(row[j]);
     }
   }
-  if (!good) throw std::invalid_argument("The array 'groups' holds a number that is out of bounds.");
+  if (!good)
+    throw std::invalid_argument("The array 'groups' holds a number that is out of bounds.");
 }
 
 // A matrix (columns, depth) that many rows are multiplied with, and what is added for each column.
