@@ -14,6 +14,7 @@ from irli.base.logs import get_logger
 from irli.base.progress import Progress
 from irli.base.recipe import Recipe
 from irli.base.sparse import count_labels
+from irli.base.threads import limit_blas
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels, read_repetitions
@@ -31,6 +32,7 @@ from irli.learning.repetition import Repetition, join_histories
 log = get_logger(__name__)
 
 
+@limit_blas()
 def fit_labels(
     rows: Rows,
     labels: Sparse,
@@ -55,6 +57,7 @@ def fit_labels(
     )
 
 
+@limit_blas()
 def refit_labels(
     old: LabelContents,
     rows: Rows,
@@ -82,6 +85,7 @@ def refit_labels(
     )
 
 
+@limit_blas()
 def partial_fit_labels(
     old: LabelContents, rows: Rows, labels: Sparse, threads: int, titles: int = 0
 ) -> LabelContents:
@@ -101,6 +105,7 @@ def partial_fit_labels(
     )
 
 
+@limit_blas()
 def complete_labels(
     made: LabelProblem,
     repetitions: list[Repetition],

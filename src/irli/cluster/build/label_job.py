@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from irli.base.folder import VERSION, Folder
 from irli.base.recipe import Recipe
 from irli.base.sparse import as_labels, as_rows, count_labels
+from irli.base.threads import limit_blas
 from irli.base.types import Rows, Sparse
 from irli.cluster.build.job import STEP_BASE, Job
 from irli.cluster.build.label_blend import write_held
@@ -73,6 +74,7 @@ class LabelJob(Job):
     def recipe_of(self, shard: int) -> Recipe:
         return self.recipe.resolve_for_labels(self.label_count)
 
+    @limit_blas()
     def make_problem(self, shard: int, folder: Path | None = None) -> LabelProblem:
         rows, labels = self._read()
         given, recipe = rows.shape[0] - self.titles, self.recipe_of(shard)
