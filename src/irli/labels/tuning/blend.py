@@ -8,8 +8,9 @@ it is the best one, and the mean of their logarithms is taken. If that is worse 
 by more than a standard error, this one decides alone.
 
 What is compared is precision, or the propensity-scored one if the objective is "propensity". Where
-it is balanced, precision comes first, and the propensity-scored one decides between the blends that
-are within a standard error of the best.
+it is balanced, a blend must be likely to be the best one by both. There is no sharp limit: a few
+other rows would put a blend on its other side, and move all labels. For the same reason the rows
+are drawn again many times, and the mean over all draws is taken.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _RATIOS = np.array([0.0, *2.0 ** _POWERS[1:]])
 _ALONE = 2.0**-10  # the ratio of the others to a source that decides alone
 _KEPT = 20  # candidates of a row by each source: the best labels are among these
 _ROWS = 3000  # rows that are tried, at most
+_DRAWS = 50  # of the rows, with replacement
 
 
 class Scored(NamedTuple):
@@ -115,7 +117,7 @@ class _Worth(NamedTuple):
 
 
 def _list_worths(goal: Objective, truth: Sparse) -> list[_Worth]:
-    """Return by what blends are compared. What comes later decides between equals."""
+    """Return by what blends are compared."""
     plain = _Worth(np.ones(truth.shape[1]), {k: float(k) for k in DEPTHS})
     if goal.name == "precision":
         return [plain]
@@ -142,24 +144,38 @@ def _measure(
 def _find_likely(measured: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how much each blend (g,) counts: by how likely it is the best one.
 
-    Of several measures (m, g, n), the last one tells. Blends that are more than a standard error
-    worse by one before it count nothing.
+    Of several measures (m, g, n), all must find it likely.
 
     Examples
     --------
-    The second measure prefers the last blend, which is much worse by the first one.
+    The second blend is the best by one measure, and nearly so by the other.
 
-    >>> plain = np.array([[1.0, 1.0, 0.9], [1.0, 0.9, 1.0], [0.0, 0.1, 0.0]])
-    >>> scored = np.array([[0.1, 0.1, 0.2], [0.8, 0.8, 0.7], [1.0, 1.0, 1.0]])
+    >>> plain = np.array([[1.0, 1.0, 0.9, 1.0], [1.0, 0.9, 1.0, 1.0], [0.0, 0.1, 0.0, 0.1]])
+    >>> scored = np.array([[0.1, 0.1, 0.2, 0.1], [0.8, 0.9, 0.7, 0.8], [0.9, 0.7, 0.9, 0.8]])
     >>> _find_likely(np.stack([plain, scored])).round(3)
     array([0., 1., 0.])
     """
-    likely = np.zeros(len(measured[0]))
-    left = np.arange(len(likely))
-    for values in measured[:-1]:
-        left = left[_doubt(values[left]) <= 1]
-    likely[left] = np.exp(-(_doubt(measured[-1][left]) ** 2) / 2)
-    return likely
+    n = measured.shape[2]
+    drawn = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), size=_DRAWS) / n
+    unlikely = np.zeros((_DRAWS, measured.shape[1]))
+    for values in measured:
+        means, errors = drawn @ values.T, _list_errors(values)
+        best = means.argmax(axis=1)
+        unlikely += ((means.max(axis=1, keepdims=True) - means) / errors[best]) ** 2 / 2
+    likely = np.exp(unlikely.min(axis=1, keepdims=True) - unlikely)
+    mean: NDArray[np.float64] = (likely / likely.sum(axis=1, keepdims=True)).mean(axis=0)
+    return mean
+
+
+def _list_errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard error of the difference between each two ways (g, g).
+
+    `values` are those of the same rows (g, n).
+    """
+    cov = np.atleast_2d(np.cov(values, bias=True)) / values.shape[1]
+    own = np.diag(cov)
+    errors: NDArray[np.float64] = np.sqrt(np.maximum(own[:, None] + own - 2 * cov, 1e-24))
+    return errors
 
 
 def _doubt(values: NDArray[np.float64]) -> NDArray[np.float64]:
