@@ -94,12 +94,12 @@ class SourceChooser:
 
     # --- choosing --------------------------------------------------------------------------------
 
-    def choose(self, gathered: Sparse) -> Blend:
+    def choose(self, negatives: Sparse) -> Blend:
         """Choose the ranker's cost, whether near rows vote, then what is cheaper and about as good.
 
-        `gathered` (n, L) are the negatives before mining.
+        `negatives` (n, L) are those that `gather` returns.
         """
-        blend = self._choose_cost(self._mine(gathered, self.split.train))
+        blend = self._choose_cost(negatives)
         _, alone = self._measure(blend.sources._replace(near=NO_ROWS))
         both = {f"near={_NEAR}": blend, "near=0": alone}
         blend = self.trials.choose("sources", both, lambda one: (one.quality, one))
@@ -107,7 +107,7 @@ class SourceChooser:
         blend = self._choose_parameter("probes", probes, blend.sources)
         blend = self._choose_parameter("candidates", _CANDIDATES, blend.sources)
         blend = self._choose_pruning(blend.sources)
-        return self._measure(blend.sources, self.split.held)[1]
+        return self._calibrate(blend.sources)
 
     def _choose_cost(self, negatives: Sparse) -> Blend:
         train = self.split.train
@@ -141,16 +141,24 @@ class SourceChooser:
 
         return self.trials.choose("pruning", {prune: prune for prune in _PRUNES}, measure)
 
-    def _measure(
-        self, sources: Sources, held: NDArray[np.int64] | None = None
-    ) -> tuple[float, Blend]:
-        """Choose how much the sources count, and measure the best labels, by default of a part."""
-        held = self.split.held[:_MEASURED] if held is None else held
+    def _measure(self, sources: Sources) -> tuple[float, Blend]:
+        """Choose how much the sources count, and measure the best labels of a part."""
+        held = self.split.held[:_MEASURED]
+        blend = self._blend(sources, self.list_candidates(sources, held), self.labels[held])
+        return blend.quality, blend
+
+    def _calibrate(self, sources: Sources) -> Blend:
+        """Return what all held-out rows say of the sources, with the curve of log-odds."""
+        held = self.split.held
         found, truth = self.list_candidates(sources, held), self.labels[held]
+        blend = self._blend(sources, found, truth)
+        return blend._replace(calibration=blend.calibration.fit_curve(found, truth))
+
+    def _blend(self, sources: Sources, found: Candidates, truth: Sparse) -> Blend:
         calibration = fit_calibration(found, truth, self.goal)
         best = rank_candidates(found, calibration)
         quality, precision = self.goal.measure(best, truth), mean_precision(best, truth)
-        return quality, Blend(sources, calibration.fit_curve(found, truth), quality, precision)
+        return Blend(sources, calibration, quality, precision)
 
     def list_candidates(self, sources: Sources, held: NDArray[np.int64]) -> Candidates:
         """Return the candidates of held-out rows, with what all sources know of them."""
@@ -169,15 +177,17 @@ class SourceChooser:
 
         The routers propose only of rows that they have seen. In new rows they put other labels
         first, much harder to tell from a row's own. If a few rows had such negatives and the others
-        had not, labels would be punished by chance. The same holds for rankers: see `_mine`.
+        had not, labels would be punished by chance. The same holds for a ranker. So the first one,
+        whose mistakes are mined, sees all rows. Of held-out rows, only which labels the training
+        rows are told from depends on that.
         """
         train = self.split.train
         proposed = keep_rows(self._propose(), train)
-        return gather_negatives(self.ranked, self.labels, proposed, train, self.seed, self.threads)
-
-    def _mine(self, gathered: Sparse, rows: NDArray[np.int64]) -> Sparse:
-        """Return the negatives with those that a ranker finds that has seen these rows."""
-        first = self._train(self._draw_some(rows, gathered), gathered, COST, LEAST_PRUNE)
+        gathered = gather_negatives(
+            self.ranked, self.labels, proposed, train, self.seed, self.threads
+        )
+        rows = self._draw_some(np.union1d(*self.split), gathered)
+        first = self._train(rows, gathered, COST, LEAST_PRUNE)
         return mine_negatives(first, self.ranked, gathered, self.threads)
 
     def _propose(self) -> Sparse:
@@ -214,13 +224,12 @@ class SourceChooser:
             progress=self.progress,
         )
 
-    def complete(self, blend: Blend, gathered: Sparse) -> tuple[LabelLayout, Blend]:
+    def complete(self, blend: Blend, negatives: Sparse) -> tuple[LabelLayout, Blend]:
         """Return the layout with a ranker that has learned from all rows, which are all near ones.
 
         Near rows that do not count are left out.
         """
         rows, (sources, calibration, *_) = np.union1d(*self.split), blend
-        negatives = self._mine(gathered, rows)
         ranker = self._train(rows, negatives, sources.cost, sources.prune)
         layout = add_ranker(self.layout, ranker)
         if len(sources.near.scale) and calibration.by_votes > 0:

@@ -171,13 +171,13 @@ def tune_labels(
         progress=progress,
         trials=trials,
     )
-    gathered = chooser.gather()
-    blend = chooser.choose(gathered)
+    negatives = chooser.gather()
+    blend = chooser.choose(negatives)
     ways = {"index alone": (goal.measure(found, truth), None), "blended": (blend.quality, blend)}
     better = trials.choose("ranker", ways, lambda way: way)
     if better is None and ranking.ranker is None:
         return alone
-    layout, final = chooser.complete(blend, gathered)
+    layout, final = chooser.complete(blend, negatives)
     sources = final.sources
     return alone._replace(
         layout=layout,
