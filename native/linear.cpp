@@ -129,10 +129,12 @@ class Trainer {
 
   void add(int32_t row) {
     const SparseRows& rows = data_.rows;
-    for (int64_t e = rows.indptr[row]; e < rows.indptr[row + 1]; ++e) {
-      rows_.columns.push_back(find_number(rows.indices[e]));
-      rows_.values.push_back(rows.data[e]);
-    }
+    const int64_t first = rows.indptr[row], count = rows.indptr[row + 1] - first;
+    const size_t before = rows_.columns.size();
+    rows_.columns.resize(before + count);
+    rows_.values.insert(rows_.values.end(), rows.data + first, rows.data + first + count);
+    int32_t* columns = rows_.columns.data() + before;
+    for (int64_t e = 0; e < count; ++e) columns[e] = find_number(rows.indices[first + e]);
     rows_.starts.push_back(static_cast<int64_t>(rows_.columns.size()));
     rows_.lengths.push_back(data_.lengths[row]);
   }
