@@ -42,7 +42,8 @@ _CLEAR = 0.004  # share of the quality by which another cost must be better: les
 _PRUNES = (0.04, 0.03, LEAST_PRUNE)  # pruning thresholds that are tried
 _CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
 _MEASURED = 2000  # held-out rows on which options are compared, at most
-_TRIAL = 300_000_000  # products of a pass in which a ranker is tried, at most
+_TRIED = 75_000_000  # products of a pass of training, at most, for a cost that is tried
+_MINED = 300_000_000  # the same for the ranker whose mistakes are mined
 _BLOCK = 65_536  # rows whose shortlists are found at once
 
 
@@ -97,21 +98,22 @@ class SourceChooser:
     def choose(self, negatives: Sparse) -> Blend:
         """Choose the ranker's cost, whether near rows vote, then what is cheaper and about as good.
 
-        `negatives` (n, L) are those that `gather` returns.
+        How much the sources count does not change any more while that is compared. So the options
+        differ in nothing else. `negatives` (n, L) are those that `gather` returns.
         """
         blend = self._choose_cost(negatives)
         _, alone = self._measure(blend.sources._replace(near=NO_ROWS))
         both = {f"near={_NEAR}": blend, "near=0": alone}
         blend = self.trials.choose("sources", both, lambda one: (one.quality, one))
         probes = [count for count in list_probes(self.layout) if count <= self.parameters.probes]
-        blend = self._choose_parameter("probes", probes, blend.sources)
-        blend = self._choose_parameter("candidates", _CANDIDATES, blend.sources)
-        blend = self._choose_pruning(blend.sources)
+        blend = self._choose_parameter("probes", probes, blend)
+        blend = self._choose_parameter("candidates", _CANDIDATES, blend)
+        blend = self._choose_pruning(blend)
         return self._calibrate(blend.sources)
 
     def _choose_cost(self, negatives: Sparse) -> Blend:
         train = self.split.train
-        some = self._draw_some(train, negatives)
+        some = self._draw_some(train, negatives, _TRIED)
         near = NearRows.pack(self.ranked[train], self.labels[train])
         parameters = replace(self.parameters, candidates=_CANDIDATES[-1], near=_NEAR)
 
@@ -122,29 +124,32 @@ class SourceChooser:
         blend = self.trials.choose("cost", {cost: cost for cost in _COSTS}, measure, _CLEAR)
         return blend if len(some) == len(train) else measure(blend.sources.cost, train)[1]
 
-    def _choose_parameter(self, name: str, values: Sequence[int], sources: Sources) -> Blend:
+    def _choose_parameter(self, name: str, values: Sequence[int], blend: Blend) -> Blend:
         """Choose the smallest value of a parameter that is about as good as any."""
 
         def measure(value: int) -> tuple[float, Blend]:
             changes: dict[str, Any] = {name: value}
-            parameters = replace(sources.parameters, **changes)
-            return self._measure(sources._replace(parameters=parameters))
+            parameters = replace(blend.sources.parameters, **changes)
+            return self._measure(blend.sources._replace(parameters=parameters), blend.calibration)
 
         return self.trials.choose(name, {value: value for value in values}, measure)
 
-    def _choose_pruning(self, sources: Sources) -> Blend:
-        usual = usual_values(self.ranked)
+    def _choose_pruning(self, blend: Blend) -> Blend:
+        usual, sources = usual_values(self.ranked), blend.sources
 
         def measure(prune: float) -> tuple[float, Blend]:
             ranker = sources.ranker.prune(prune, usual)
-            return self._measure(sources._replace(ranker=ranker, prune=prune))
+            return self._measure(sources._replace(ranker=ranker, prune=prune), blend.calibration)
 
         return self.trials.choose("pruning", {prune: prune for prune in _PRUNES}, measure)
 
-    def _measure(self, sources: Sources) -> tuple[float, Blend]:
-        """Choose how much the sources count, and measure the best labels of a part."""
+    def _measure(
+        self, sources: Sources, calibration: Calibration | None = None
+    ) -> tuple[float, Blend]:
+        """Measure the best labels of a part. How much the sources count is chosen unless given."""
         held = self.split.held[:_MEASURED]
-        blend = self._blend(sources, self.list_candidates(sources, held), self.labels[held])
+        found, truth = self.list_candidates(sources, held), self.labels[held]
+        blend = self._blend(sources, found, truth, calibration)
         return blend.quality, blend
 
     def _calibrate(self, sources: Sources) -> Blend:
@@ -154,8 +159,14 @@ class SourceChooser:
         blend = self._blend(sources, found, truth)
         return blend._replace(calibration=blend.calibration.fit_curve(found, truth))
 
-    def _blend(self, sources: Sources, found: Candidates, truth: Sparse) -> Blend:
-        calibration = fit_calibration(found, truth, self.goal)
+    def _blend(
+        self,
+        sources: Sources,
+        found: Candidates,
+        truth: Sparse,
+        calibration: Calibration | None = None,
+    ) -> Blend:
+        calibration = calibration or fit_calibration(found, truth, self.goal)
         best = rank_candidates(found, calibration)
         quality, precision = self.goal.measure(best, truth), mean_precision(best, truth)
         return Blend(sources, calibration, quality, precision)
@@ -186,7 +197,7 @@ class SourceChooser:
         gathered = gather_negatives(
             self.ranked, self.labels, proposed, train, self.seed, self.threads
         )
-        rows = self._draw_some(np.union1d(*self.split), gathered)
+        rows = self._draw_some(np.union1d(*self.split), gathered, _MINED)
         first = self._train(rows, gathered, COST, LEAST_PRUNE)
         return mine_negatives(first, self.ranked, gathered, self.threads)
 
@@ -201,13 +212,15 @@ class SourceChooser:
             parts.append(as_pattern(found, labels))
         return sp.csr_array(sp.vstack(parts))
 
-    def _draw_some(self, rows: NDArray[np.int64], negatives: Sparse) -> NDArray[np.int64]:
-        """Return as many of the rows as a ranker can be tried on in a while."""
+    def _draw_some(
+        self, rows: NDArray[np.int64], negatives: Sparse, most: int
+    ) -> NDArray[np.int64]:
+        """Return so many of the rows that a pass of training takes at most `most` products."""
         products = negatives.nnz / max(negatives.shape[0], 1) * self.ranked.nnz
-        if products <= _TRIAL:
+        if products <= most:
             return rows
         rng = np.random.default_rng([self.seed, 0x7A])
-        return np.sort(rng.permutation(rows)[: int(len(rows) * _TRIAL / products)])
+        return np.sort(rng.permutation(rows)[: int(len(rows) * most / products)])
 
     def _train(
         self, rows: NDArray[np.int64], negatives: Sparse, cost: float, prune: float
