@@ -88,16 +88,15 @@ std::vector<std::pair<float, int32_t>> rank_simply(const Ranking<Bucket, Index>&
   std::vector<float> affinity(static_cast<size_t>(r.buckets));
   std::vector<int32_t> touched;
   const auto add = [&](int64_t query, float item_weight) {
-    double weight = item_weight;
+    float weight = item_weight;
     for (int64_t t = 0; t < r.kept; ++t)
-      if (r.best[query * r.kept + t] == r.held[item]) weight *= 1.0 - r.chances[query * r.kept + t];
+      if (r.best[query * r.kept + t] == r.held[item]) weight *= 1 - r.chances[query * r.kept + t];
     for (int64_t t = 0; t < r.kept; ++t) {
       const Bucket bucket = r.best[query * r.kept + t];
       float& sum = affinity[static_cast<size_t>(bucket)];
       if (sum == 0) touched.push_back(static_cast<int32_t>(bucket));
-      sum = static_cast<float>(
-          sum + (weight * r.chances[query * r.kept + t] * r.factors[static_cast<int64_t>(bucket)] +
-                 static_cast<double>(1e-15f)));
+      sum += weight * r.chances[query * r.kept + t] * r.factors[static_cast<int64_t>(bucket)] +
+             1e-15f;
     }
   };
   if (r.item_weights[item] > 0) add(item, r.item_weights[item]);
