@@ -354,11 +354,11 @@ def test_few_labels_get_an_output_each() -> None:
         "start": "one-per-item",
         "buckets": 2048,
         "repetitions": 1,
-        "hidden": 2048,
+        "hidden": 1024,
         "choices": 32,
         "loss": "sigmoid-bce",
-        "epochs": 20,
-        "batch_size": 256,
+        "epochs": 16,
+        "batch_size": 128,
         "learning_rate": 4e-3,
     }
     assert dataclasses.asdict(recipe("labels").resolve_for_labels(2048)) == LABELS | few

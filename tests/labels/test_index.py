@@ -687,13 +687,9 @@ def test_added_labels_without_rows_have_a_bucket() -> None:
 
 def test_few_labels_have_an_output_each_and_keep_what_was_asked_for() -> None:
     usual = irli.recipe("labels").resolve_for_labels(100)
-    assert (usual.start, usual.buckets, usual.hidden, usual.epochs) == (
-        "one-per-item",
-        100,
-        2048,
-        20,
-    )
-    assert (usual.batch_size, usual.learning_rate) == (256, 4e-3)
+    assert (usual.start, usual.buckets) == ("one-per-item", 100)
+    assert (usual.hidden, usual.epochs) == (1024, 16)
+    assert (usual.batch_size, usual.learning_rate) == (128, 4e-3)
     asked = irli.recipe("labels", hidden=64, epochs=3, batch_size=8).resolve_for_labels(100)
     assert (asked.start, asked.hidden, asked.epochs, asked.batch_size) == ("one-per-item", 64, 3, 8)
     assert asked.loss == usual.loss == "sigmoid-bce"

@@ -416,10 +416,10 @@ _MANY_LABELS: dict[str, Any] = {
 _FEW_LABELS: dict[str, Any] = {
     "start": "one-per-item",
     "repetitions": 1,
-    "hidden": 2048,
+    "hidden": 1024,
     "loss": "sigmoid-bce",
-    "epochs": 20,
-    "batch_size": 256,
+    "epochs": 16,
+    "batch_size": 128,
     "learning_rate": 4e-3,
 }
 _LEFT_OPEN: dict[str, Any] = dict.fromkeys(_FEW_LABELS)
