@@ -26,6 +26,7 @@ from irli.labels.ranking.near_rows import NO_ROWS, NearRows
 from irli.labels.ranking.negatives import (
     as_pattern,
     gather_negatives,
+    join,
     keep_rows,
     mine_negatives,
 )
@@ -99,7 +100,7 @@ class SourceChooser:
         """Choose the ranker's cost, whether near rows vote, then what is cheaper and about as good.
 
         How much the sources count does not change any more while that is compared. So the options
-        differ in nothing else. `negatives` (n, L) are those that `gather` returns.
+        differ in nothing else. `negatives` (n, L) are those that `mine` returns.
         """
         blend = self._choose_cost(negatives)
         _, alone = self._measure(blend.sources._replace(near=NO_ROWS))
@@ -188,18 +189,31 @@ class SourceChooser:
 
         The routers propose only of rows that they have seen. In new rows they put other labels
         first, much harder to tell from a row's own. If a few rows had such negatives and the others
-        had not, labels would be punished by chance. The same holds for a ranker. So the first one,
-        whose mistakes are mined, sees all rows. Of held-out rows, only which labels the training
-        rows are told from depends on that.
+        had not, labels would be punished by chance. The same holds for rankers: see `mine`.
         """
         train = self.split.train
         proposed = keep_rows(self._propose(), train)
-        gathered = gather_negatives(
-            self.ranked, self.labels, proposed, train, self.seed, self.threads
-        )
-        rows = self._draw_some(np.union1d(*self.split), gathered, _MINED)
-        first = self._train(rows, gathered, COST, LEAST_PRUNE)
-        return mine_negatives(first, self.ranked, gathered, self.threads)
+        return gather_negatives(self.ranked, self.labels, proposed, train, self.seed, self.threads)
+
+    def mine(self, gathered: Sparse) -> Sparse:
+        """Return the negatives with the mistakes of a first ranker in training rows (n, L).
+
+        It has seen no held-out row: in training rows like these it would find their labels, and a
+        ranker that learns from that looks worse on held-out rows than it is.
+        """
+        train = self.split.train
+        return join(gathered, self._find_mistakes(gathered, train, train))
+
+    def _find_mistakes(
+        self, gathered: Sparse, seen: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> Sparse:
+        """Return what a ranker puts first in `rows` that has seen these and others (n, L)."""
+        some = self._draw_some(seen, gathered, _MINED)
+        first = self._train(some, gathered, COST, LEAST_PRUNE)
+        found = mine_negatives(first, self.ranked[rows], gathered[rows], self.threads)
+        ones, count = np.ones(len(rows), dtype=np.int8), gathered.shape[0]
+        places = sp.csr_array((ones, (rows, np.arange(len(rows)))), shape=(count, len(rows)))
+        return sp.csr_array(places @ found)
 
     def _propose(self) -> Sparse:
         """Return the labels that the index proposes first for each row (n, L), block by block."""
@@ -237,12 +251,17 @@ class SourceChooser:
             progress=self.progress,
         )
 
-    def complete(self, blend: Blend, negatives: Sparse) -> tuple[LabelLayout, Blend]:
+    def complete(
+        self, blend: Blend, gathered: Sparse, negatives: Sparse
+    ) -> tuple[LabelLayout, Blend]:
         """Return the layout with a ranker that has learned from all rows, which are all near ones.
 
         Near rows that do not count are left out.
         """
         rows, (sources, calibration, *_) = np.union1d(*self.split), blend
+        new = np.setdiff1d(rows, self.split.train)
+        if len(new):
+            negatives = join(negatives, self._find_mistakes(gathered, rows, new))
         ranker = self._train(rows, negatives, sources.cost, sources.prune)
         layout = add_ranker(self.layout, ranker)
         if len(sources.near.scale) and calibration.by_votes > 0:

@@ -171,13 +171,14 @@ def tune_labels(
         progress=progress,
         trials=trials,
     )
-    negatives = chooser.gather()
+    gathered = chooser.gather()
+    negatives = chooser.mine(gathered)
     blend = chooser.choose(negatives)
     ways = {"index alone": (goal.measure(found, truth), None), "blended": (blend.quality, blend)}
     better = trials.choose("ranker", ways, lambda way: way)
     if better is None and ranking.ranker is None:
         return alone
-    layout, final = chooser.complete(blend, negatives)
+    layout, final = chooser.complete(blend, gathered, negatives)
     sources = final.sources
     return alone._replace(
         layout=layout,
