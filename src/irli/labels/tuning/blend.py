@@ -8,9 +8,10 @@ it is the best one, and the mean of their logarithms is taken. If that is worse 
 by more than a standard error, this one decides alone.
 
 What is compared is precision, or the propensity-scored one if the objective is "propensity". Where
-it is balanced, a blend must be likely to be the best one by both. There is no sharp limit: a few
-other rows would put a blend on its other side, and move all labels. For the same reason the rows
-are drawn again many times, and the mean over all draws is taken.
+it is balanced, precision comes first, and the propensity-scored one decides between the blends that
+are within a standard error of the best. A few other rows would put a blend on the other side of
+that limit, and move all labels. So the rows are drawn again many times, and the mean over all draws
+is taken.
 """
 
 from __future__ import annotations
@@ -144,25 +145,27 @@ def _measure(
 def _find_likely(measured: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how much each blend (g,) counts: by how likely it is the best one.
 
-    Of several measures (m, g, n), all must find it likely.
+    Of several measures (m, g, n), the last one tells. Blends that are more than a standard error
+    worse by one before it count nothing. That is so in each draw of the rows.
 
     Examples
     --------
-    The second blend is the best by one measure, and nearly so by the other.
+    The second measure prefers the last blend, which is much worse by the first one.
 
     >>> plain = np.array([[1.0, 1.0, 0.9, 1.0], [1.0, 0.9, 1.0, 1.0], [0.0, 0.1, 0.0, 0.1]])
-    >>> scored = np.array([[0.1, 0.1, 0.2, 0.1], [0.8, 0.9, 0.7, 0.8], [0.9, 0.7, 0.9, 0.8]])
-    >>> _find_likely(np.stack([plain, scored])).round(3)
-    array([0., 1., 0.])
+    >>> scored = np.array([[0.1, 0.1, 0.2, 0.1], [0.8, 0.9, 0.7, 0.8], [1.0, 1.0, 1.0, 1.0]])
+    >>> int(_find_likely(np.stack([plain, scored])).argmax())
+    1
     """
     n = measured.shape[2]
     drawn = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), size=_DRAWS) / n
-    unlikely = np.zeros((_DRAWS, measured.shape[1]))
+    left = np.ones((_DRAWS, measured.shape[1]), dtype=np.bool_)
     for values in measured:
-        means, errors = drawn @ values.T, _list_errors(values)
+        means, errors = np.where(left, drawn @ values.T, -np.inf), _list_errors(values)
         best = means.argmax(axis=1)
-        unlikely += ((means.max(axis=1, keepdims=True) - means) / errors[best]) ** 2 / 2
-    likely = np.exp(unlikely.min(axis=1, keepdims=True) - unlikely)
+        doubt = (means.max(axis=1, keepdims=True) - means) / errors[best]
+        left = doubt <= 1
+    likely = np.exp(-(doubt**2) / 2)
     mean: NDArray[np.float64] = (likely / likely.sum(axis=1, keepdims=True)).mean(axis=0)
     return mean
 
