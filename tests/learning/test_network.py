@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import dataclasses
-import threading
+import signal
 from copy import deepcopy
 from typing import Any
 
@@ -298,9 +297,18 @@ def test_an_interrupt_ends_learning() -> None:
     taught = teach(buckets=70)
     network = make_network(taught.weights)
     rows = np.zeros(5_000_000, dtype=np.int64)
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        threading.Timer(0.05, _thread.interrupt_main).start()
-        taught.learn(network, rows, steps=50_000)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            taught.learn(network, rows, steps=50_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     assert network.steps == 0
 
 

@@ -207,7 +207,7 @@ def test_removed_items_are_as_good_as_never_there(
     removed, form = rng.random(N) < gone, ANSWER_FORM[metric]
     mask = rng.random(N) < (1.0 if share is None else share)
     allowed = None if share is None else Allowed.where(mask)
-    meant = index.defaults.replace(**width, **ranking)
+    meant, k = index.defaults.replace(**width, **ranking), min(k, N)  # as a front asks for them
     plan = meant.to_plan(k, None if share is None else FilterPlan())
     searcher = index._fitted().searcher
     distances, ids = searcher.search(queries, plan, allowed, form=form, removed=removed)

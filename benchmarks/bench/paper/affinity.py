@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from bench.commands import Options
 from bench.common import format_table
@@ -117,11 +116,10 @@ def measure_own(learner: Learner, items: np.ndarray, partition: Partition) -> fl
     """Return the mean of P_l over the items, each in its own bucket."""
     total = 0.0
     for start in range(0, len(items), _BLOCK):
-        block = torch.from_numpy(items[start : start + _BLOCK]).to(learner.device)
-        with torch.no_grad():
-            scores = log_scores(learner.network.score(block, 0), learner.recipe.loss).exp().cpu()
+        logits = learner.network.score(items[start : start + _BLOCK], 0)
+        scores = np.exp(log_scores(logits, learner.recipe.loss))
         held = partition.assignment[start : start + _BLOCK, :1].astype(np.int64)
-        total += float(np.take_along_axis(scores.numpy(), held, axis=1).sum(dtype=np.float64))
+        total += float(np.take_along_axis(scores, held, axis=1).sum(dtype=np.float64))
     return total / len(items)
 
 

@@ -91,6 +91,7 @@ def write_folder(path: StrPath, folder: Folder) -> None:
     index stay valid. Concurrent saves wait for each other.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> at = tempfile.mkdtemp()
     >>> write_folder(at, Folder("vectors", {"metric": "l2"}, {"ids": np.arange(3)}, {}))
     >>> read_folder(at).arrays["ids"].tolist()
@@ -166,6 +167,7 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
         fast as a small one.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> at = tempfile.mkdtemp()
     >>> write_folder(at, Folder("vectors", {"metric": "l2"}, {"ids": np.arange(3)}, {}))
     >>> folder = read_folder(at, mmap=False)
@@ -232,6 +234,7 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
     """Read and check the manifest of the index folder or part at ``path``. Reads no data file.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> at = tempfile.mkdtemp()
     >>> write_folder(at, Folder("vectors", {}, {"ids": np.arange(3)}, {}))
     >>> manifest = read_manifest(at)
