@@ -21,7 +21,7 @@ from irli.base.progress import Progress, track
 from irli.base.threads import limit_blas, run_all, thread_count
 from irli.engine.exact import exact_neighbors, is_precise
 from irli.learning.kmeans import find_owners, improve_centroids, nearest_centroids
-from irli.learning.threads import use_threads
+from irli.learning.threads import current_threads, use_threads
 
 log = get_logger(__name__)
 
@@ -142,7 +142,7 @@ class _Clusters:
         probed = nearest_centroids(moved, self.centroids, probes)[0]
         found = np.full((len(queries), k), -1, dtype=np.int64)
         own = np.where(rows >= 0, self.place[rows], -1)
-        threads = thread_count(None)
+        threads = current_threads()
         size = -(-len(queries) // threads)
         parts = [slice(start, start + size) for start in range(0, len(queries), size)]
         run_all(

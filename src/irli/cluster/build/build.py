@@ -20,6 +20,7 @@ from irli.base.checks import check_int, check_keywords
 from irli.base.folder import write_folder
 from irli.base.logs import get_logger
 from irli.base.progress import Progress, track
+from irli.base.threads import limit_blas
 from irli.cluster.build.job import Job
 from irli.cluster.build.workdir import is_complete, mark_complete, unmark_complete
 from irli.cluster.shards.ray_client import connect, unwrap_errors
@@ -83,6 +84,7 @@ def count_step_threads(options: LearnOptions, ray: str | None) -> int:
 # --- the steps -------------------------------------------------------------------------------
 
 
+@limit_blas()
 def prepare(job: Job, shard: int) -> None:
     """Make the problem of a shard, and write it to files."""
     _check_visible(job)
@@ -98,19 +100,22 @@ def prepare(job: Job, shard: int) -> None:
     mark_complete(folder, job.key(shard))
 
 
+@limit_blas()
 def learn(job: Job, shard: int, numbers: list[int]) -> None:
     """Learn these repetitions of a shard. Those that they build on must be learned already."""
     if _are_finished(job, shard):
         return
     from irli.learning import runs
 
-    check_device(job.device)  # fails early if the device is missing here
+    # Fails early if the device is missing here.
+    check_device(job.device, job.recipe.mixed_precision)
     problem = Problem.load(job.problem(shard))
     options = LearnOptions(threads=job.threads, device=job.device)
     recipe = job.recipe_of(shard)
     runs.learn_group(problem, recipe, numbers, _open_checkpoint(job, shard), options)
 
 
+@limit_blas()
 def finish(job: Job, shard: int) -> None:
     """Assemble the index of a shard, and save it."""
     source = job.learned_by(shard)
