@@ -55,12 +55,12 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   const auto shift = fields.shape("shift");
   if (vectors.size() != 2 || bias.size() != 2 || shift.size() != 2)
     throw std::invalid_argument("The arrays of a VectorLayout have the wrong number of axes.");
-  const int64_t n = layout.items = vectors[0], d = layout.dim = vectors[1];
+  const int64_t n = layout.items = layout.room = vectors[0], d = layout.dim = vectors[1];
   const int64_t R = layout.repetitions = bias[0], B = layout.buckets = bias[1];
   const int64_t G = layout.width = shift[1];
   layout.linear = nb::cast<int64_t>(object.attr("linear"));
   layout.metric = static_cast<Metric>(nb::cast<int64_t>(object.attr("metric")));
-  layout.vectors = fields.get<float>("vectors", {n, d});
+  layout.vectors = {fields.get<float>("vectors", {n, d}), n, nullptr, 0};
   layout.bias = fields.get<float>("bias", {R, B});
   layout.shift = fields.get<float>("shift", {R, G});
   layout.project = fields.get<float>("project", {R, d, G});
@@ -74,8 +74,10 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   layout.step = fields.get<float>("step", {R, B});
   layout.centre = fields.get<float>("centre", {R, d});
   layout.soften = fields.get<float>("soften", {R, 3});
-  layout.offsets = fields.get<int64_t>("offsets", {R, B + 1});
-  layout.entries = fields.get<int32_t>("items", {-1});
+  layout.run_count = 1;
+  Run& run = layout.runs[0];
+  run.offsets = fields.get<int64_t>("offsets", {R, B + 1});
+  run.items = fields.get<int32_t>("items", {-1});
   hold(fields);
 
   const nb::object projection_object = object.attr("projection");
@@ -105,8 +107,8 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
     codes.shift = coded.get<float>("shift", {p});
     codes.codewords = coded.get<float>("codewords", {codes.pieces, codes.size, kWords});
     codes.bias = coded.get<float>("bias", {codes.pieces, kWords});
-    codes.blocks = coded.get<uint8_t>("blocks", {-1, codes.pieces / 2, kLanes});
-    codes.offsets = coded.get<int64_t>("offsets", {R, B + 1});
+    run.blocks = coded.get<uint8_t>("blocks", {-1, codes.pieces / 2, kLanes});
+    run.block_offsets = coded.get<int64_t>("offsets", {R, B + 1});
   }
   hold(coded);
 
@@ -114,10 +116,11 @@ VectorLayout read_layout(nb::handle object, std::vector<nb::object>& held) {
   Fields rounded(int8_object);
   layout.int8.present = rounded.shape("bytes").at(0) > 0;
   if (layout.int8.present) {
-    layout.int8.bytes = rounded.get<int8_t>("bytes", {n, d});
+    layout.int8.bytes = {rounded.get<int8_t>("bytes", {n, d}), n, nullptr, 0};
     layout.int8.shift = rounded.get<float>("shift", {d});
     layout.int8.step = rounded.get<float>("step", {d});
-    layout.int8.lengths = rounded.get<float>("lengths", {layout.metric == kL2 ? n : 0});
+    layout.int8.lengths = {rounded.get<float>("lengths", {layout.metric == kL2 ? n : 0}), n,
+                           nullptr, 0};
   }
   hold(rounded);
 
@@ -141,17 +144,43 @@ class VectorSearcher {
  public:
   using Queries = Array<const float, nb::ndim<2>>;
   using Mask = std::optional<Array<const bool, nb::ndim<1>>>;
-  using Rows = std::optional<Array<const int32_t, nb::ndim<1>>>;
+  using Listed = std::optional<Array<const int32_t, nb::ndim<1>>>;
   using Ids = std::optional<Array<const int64_t, nb::ndim<1>>>;
 
-  explicit VectorSearcher(nb::handle layout) : layout_(read_layout(layout, held_)) {}
+  explicit VectorSearcher(nb::handle layout) : layout_(read_layout(layout, held_)) {
+    centroids_ = std::make_shared<RoundedCentroids>(layout_);
+  }
+
+  // The items of another searcher and those added since, `items` in all. Each of the `runs` is a
+  // `Run` of Python, with the places of some added items. Chunks hold the added rows in order.
+  VectorSearcher(VectorSearcher& base, int64_t items, const std::vector<nb::object>& runs,
+                 const std::vector<nb::object>& vectors, const std::vector<nb::object>& bytes,
+                 const std::vector<nb::object>& lengths)
+      : held_(base.held_), layout_(base.layout_), centroids_(base.centroids_) {
+    if (base.layout_.run_count != 1 || runs.size() >= kMostRuns || items < layout_.items)
+      throw std::invalid_argument("Items are added to the searcher of a fit, in at most 15 runs.");
+    const int64_t added = items - layout_.items;
+    layout_.items = items;
+    vectors_ = hold_rows(layout_.vectors, vectors, layout_.dim, added);
+    if (layout_.int8.present) {
+      bytes_ = hold_rows(layout_.int8.bytes, bytes, layout_.dim, added);
+      if (layout_.metric == kL2) lengths_ = hold_rows(layout_.int8.lengths, lengths, 1, added);
+    }
+    for (const nb::object& run : runs) add_run(run);
+    if (base.more_ < items) {  // more than needed, so that the next ones find room, too
+      base.more_ = items + items / 4 + 1024;
+      base.larger_ = std::make_shared<Pool<SearchScratch>>();
+    }
+    layout_.room = base.more_;
+    pool_ = base.larger_;
+  }
 
   // Search the rows from `first` to `last`. Return the row that was reached: after a tenth of a
   // second this goes back to Python, where an interrupt can be seen. `work` gets the columns that
   // `WORK` names in `irli.vectors.searcher`. A single row may be `routed` (R, B) before: see
   // `route_part`.
   int64_t search(const Queries& queries, const SearchPlan& plan, const Mask& allowed,
-                 const Rows& rows_allowed, const Mask& removed, const Ids& ids, int64_t form,
+                 const Listed& rows_allowed, const Mask& removed, const Ids& ids, int64_t form,
                  int64_t first, int64_t last, const Array<float, nb::ndim<2>>& distances,
                  const Array<int64_t, nb::ndim<2>>& items,
                  const std::optional<Array<int64_t, nb::ndim<2>>>& work,
@@ -168,7 +197,7 @@ class VectorSearcher {
     const Selector selector = read_selector(allowed, rows_allowed, removed, plan.exact);
     const int64_t* names = read_ids(ids);
     nb::gil_scoped_release unlocked;
-    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    const Borrowed<SearchScratch> borrowed(*pool_, layout_);
     Scratch& scratch = borrowed->prepare(plan);
     const Turn turn;
     const int64_t most = plan.exact ? count_compared(plan.k) : kBlock;
@@ -199,7 +228,7 @@ class VectorSearcher {
   // `ids` (N) must be int64.
   bool search_one(nb::handle query, const SearchPlan& plan, nb::handle ids, int64_t form,
                   nb::handle distances, nb::handle items, const Mask& allowed,
-                  const Rows& rows_allowed, const Mask& removed) {
+                  const Listed& rows_allowed, const Mask& removed) {
     const Row<const float> row(query);
     if (!row.has(layout_.dim)) return false;
     const Row<const int64_t> names(ids);
@@ -210,7 +239,7 @@ class VectorSearcher {
     require(plan);
     const Selector selector = read_selector(allowed, rows_allowed, removed, plan.exact);
     nb::gil_scoped_release unlocked;
-    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    const Borrowed<SearchScratch> borrowed(*pool_, layout_);
     return kernels_.search_block(layout_, plan, selector, names.data(), static_cast<Form>(form),
                                  row.data(), 1, borrowed->prepare(plan), near.data(), found.data(),
                                  nullptr);
@@ -223,7 +252,7 @@ class VectorSearcher {
     check_shape("queries", queries, {-1, layout_.dim});
     check_shape("out", out, {rows, layout_.repetitions, layout_.buckets});
     nb::gil_scoped_release unlocked;
-    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    const Borrowed<SearchScratch> borrowed(*pool_, layout_);
     Scratch& scratch = borrowed->prepare(SearchPlan{.k = 1});
     for (int64_t first = 0; first < rows; first += kBlock) {
       const int64_t count = std::min(kBlock, rows - first);
@@ -241,7 +270,7 @@ class VectorSearcher {
     if (first < 0 || last > layout_.repetitions || first > last)
       throw std::invalid_argument("The repetitions are out of range.");
     nb::gil_scoped_release unlocked;
-    const Borrowed<SearchScratch> borrowed(pool_, layout_);
+    const Borrowed<SearchScratch> borrowed(*pool_, layout_);
     Scratch& scratch = borrowed->prepare(SearchPlan{.k = 1});
     if (!kernels_.route_part(layout_, plan, query.data(), static_cast<Form>(form), first, last,
                              scratch))
@@ -252,7 +281,7 @@ class VectorSearcher {
 
   // Run the stages of one prepared query (1, d) and report what each did.
   nb::dict explain(const Queries& query, const SearchPlan& plan, const Mask& allowed,
-                   const Rows& rows_allowed, const Mask& removed) {
+                   const Listed& rows_allowed, const Mask& removed) {
     check_shape("query", query, {1, layout_.dim});
     require(plan);
     const Selector selector = read_selector(allowed, rows_allowed, removed, plan.exact);
@@ -265,7 +294,7 @@ class VectorSearcher {
     Counts counts{};
     {
       nb::gil_scoped_release unlocked;
-      const Borrowed<SearchScratch> borrowed(pool_, layout_);
+      const Borrowed<SearchScratch> borrowed(*pool_, layout_);
       Scratch& scratch = borrowed->prepare(plan);
       std::fill_n(scratch.seconds, 4, 0.0);
       scratch.now = now;
@@ -313,7 +342,7 @@ class VectorSearcher {
 
   // A filter is a mask (N), and rows (m) if they are known. Where all items are compared at once, rows
   // are all that is read: those of all items that may be found. Then they are checked.
-  Selector read_selector(const Mask& allowed, const Rows& rows, const Mask& removed,
+  Selector read_selector(const Mask& allowed, const Listed& rows, const Mask& removed,
                          bool exact) const {
     Selector selector{};
     selector.allowed = read_mask("allowed", allowed);
@@ -343,11 +372,53 @@ class VectorSearcher {
     return ids->data();
   }
 
+  // Let `rows` go on in chunks, which must hold `added` rows. Return the table of the chunks.
+  template <class T>
+  std::vector<const T*> hold_rows(Rows<T>& rows, const std::vector<nb::object>& chunks, int64_t dim,
+                                  int64_t added) {
+    std::vector<const T*> table;
+    for (const nb::object& chunk : chunks) {
+      Array<const T> array;
+      if (!nb::try_cast<Array<const T>>(chunk, array, false))
+        throw std::invalid_argument("Chunks must be contiguous, of the type that kernels read.");
+      int64_t size = 1;
+      for (size_t axis = 0; axis < array.ndim(); ++axis) size *= static_cast<int64_t>(array.shape(axis));
+      if (table.empty())
+        while ((dim << rows.shift) < size) ++rows.shift;
+      if (size != dim << rows.shift)
+        throw std::invalid_argument("Each chunk must hold the same power of two of rows.");
+      table.push_back(array.data());
+      held_.push_back(chunk);
+    }
+    if (static_cast<int64_t>(table.size()) << rows.shift < added)
+      throw std::invalid_argument("The chunks must hold all rows that were added.");
+    rows.added = table.data();
+    return table;
+  }
+
+  void add_run(const nb::object& object) {
+    Fields fields(object);
+    const int64_t R = layout_.repetitions, B = layout_.buckets, pieces = layout_.codes.pieces;
+    Run run{};
+    run.offsets = fields.get<int64_t>("offsets", {R, B + 1});
+    run.items = fields.get<int32_t>("items", {-1});
+    if (pieces) {
+      run.block_offsets = fields.get<int64_t>("block_offsets", {R, B + 1});
+      run.blocks = fields.get<uint8_t>("blocks", {-1, pieces / 2, kLanes});
+    }
+    check_run(layout_, run, fields.shape("items")[0], pieces ? fields.shape("blocks")[0] : 0);
+    for (nb::object& array : fields.take()) held_.push_back(std::move(array));
+    layout_.runs[layout_.run_count++] = run;
+  }
+
   std::vector<nb::object> held_;
   VectorLayout layout_;
-  RoundedCentroids centroids_{layout_};
+  std::vector<const float*> vectors_, lengths_;  // chunks
+  std::vector<const int8_t*> bytes_;
+  std::shared_ptr<RoundedCentroids> centroids_;
   const Kernels& kernels_ = kernels();
-  Pool<SearchScratch> pool_;
+  std::shared_ptr<Pool<SearchScratch>> pool_ = std::make_shared<Pool<SearchScratch>>(), larger_;
+  int64_t more_ = 0;  // items that the scratch memory of `larger_` has room for
 };
 
 }  // namespace
@@ -404,6 +475,11 @@ void bind_search(nb::module_& m) {
   const auto as_is = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<VectorSearcher>(m, "VectorSearcher", "A vector index that threads can search.")
       .def(nb::init<nb::handle>(), nb::arg("layout"))
+      .def(nb::init<VectorSearcher&, int64_t, const std::vector<nb::object>&,
+                    const std::vector<nb::object>&, const std::vector<nb::object>&,
+                    const std::vector<nb::object>&>(),
+           nb::arg("base"), nb::arg("items"), nb::arg("runs"), nb::arg("vectors"),
+           nb::arg("bytes"), nb::arg("lengths"))
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
            as_is("allowed").none(), as_is("rows").none(), as_is("removed").none(),
            as_is("ids").none(), nb::arg("form"), nb::arg("first"), nb::arg("last"),

@@ -52,17 +52,14 @@ void check_router(const VectorLayout& layout) {
                 "the sums in 'zero' of a router are too large");
 }
 
-void check_codes(const VectorLayout& layout, int64_t blocks) {
-  const Codes& codes = layout.codes;
-  require(codes.pieces % 2 == 0 && codes.pieces <= kMostPieces && codes.size >= 1,
-          "the number of pieces of a code must be even, and at most 516");
-  check_offsets(codes.offsets, layout.repetitions, layout.buckets, blocks,
+void check_codes(const VectorLayout& layout, const Run& run, int64_t blocks) {
+  check_offsets(run.block_offsets, layout.repetitions, layout.buckets, blocks,
                 "the offsets of the codes must rise, up to the number of blocks");
   for (int64_t r = 0; r < layout.repetitions; ++r)
     for (int64_t b = 0; b < layout.buckets; ++b) {
       const int64_t at = r * (layout.buckets + 1) + b;
-      const int64_t load = layout.offsets[at + 1] - layout.offsets[at];
-      require(codes.offsets[at + 1] - codes.offsets[at] == (load + kLanes - 1) / kLanes,
+      const int64_t load = run.offsets[at + 1] - run.offsets[at];
+      require(run.block_offsets[at + 1] - run.block_offsets[at] == (load + kLanes - 1) / kLanes,
               "a bucket must have a block of codes for each 32 items");
     }
 }
@@ -70,8 +67,8 @@ void check_codes(const VectorLayout& layout, int64_t blocks) {
 }  // namespace
 
 void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks) {
-  require(layout.items >= 1 && layout.dim >= 1 && layout.repetitions >= 1 && layout.buckets >= 1,
-          "there must be an item, a dimension, a repetition and a bucket");
+  require(layout.items >= 0 && layout.dim >= 1 && layout.repetitions >= 1 && layout.buckets >= 1,
+          "there must be a dimension, a repetition and a bucket");
   require(layout.items <= kMostNumbers && layout.repetitions <= kMostNumbers / layout.buckets,
           "items and buckets must have 32-bit numbers");
   require(layout.metric == kL2 || layout.metric == kDot, "the metric is unknown");
@@ -84,10 +81,17 @@ void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks) {
     check_zeros(projection.zero, projection.columns, layout.dim,
                 "the sums in 'zero' of the projection are too large");
   }
-  check_offsets(layout.offsets, layout.repetitions, layout.buckets, entries,
+  const Codes& codes = layout.codes;
+  require(!codes.pieces || (codes.pieces % 2 == 0 && codes.pieces <= kMostPieces && codes.size >= 1),
+          "the number of pieces of a code must be even, and at most 516");
+  check_run(layout, layout.runs[0], entries, blocks);
+}
+
+void check_run(const VectorLayout& layout, const Run& run, int64_t entries, int64_t blocks) {
+  check_offsets(run.offsets, layout.repetitions, layout.buckets, entries,
                 "the offsets of the buckets must rise, up to the number of entries");
-  check_entries(layout.entries, entries, layout.items);
-  if (layout.codes.pieces) check_codes(layout, blocks);
+  check_entries(run.items, entries, layout.items);
+  if (layout.codes.pieces) check_codes(layout, run, blocks);
 }
 
 void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights, int64_t numbers,

@@ -9,6 +9,10 @@ namespace irli {
 // `entries` and `blocks` are the lengths of these arrays. Shapes were checked before.
 void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks);
 
+// Throw unless kernels can read a run of such a layout. `entries` and `blocks` are the lengths of its
+// arrays.
+void check_run(const VectorLayout& layout, const Run& run, int64_t entries, int64_t blocks);
+
 // The same for labels. `entries`, `weights`, `numbers` and `near_entries` are the lengths of the
 // entries, of the ranker's weights, of those of known rows, and of these rows' labels.
 void check_layout(const LabelLayout& layout, int64_t entries, int64_t weights, int64_t numbers,

@@ -95,16 +95,15 @@ inline float squared_distance(const float* a, const float* b, int64_t count) {
   return sum_terms<Square>(a, b, count);
 }
 
-// Write the sums of the terms of a query and each of many items: the rows items[t] of `rows`
-// (N, dim). A few items at once, so that the query is read once for all of them, and 16 vectors of
+// Write the sums of the terms of a query and each of many items: the rows items[t] of `rows`. A few items at once, so that the query is read once for all of them, and 16 vectors of
 // sums are added up together.
 template <class Term, class Number>
-inline void sum_items(const float* query, const Number* rows, int64_t dim, const int32_t* items,
-                      int64_t count, float* sums) {
+inline void sum_items(const float* query, const Rows<Number>& rows, int64_t dim,
+                      const int32_t* items, int64_t count, float* sums) {
   constexpr int64_t kAtOnce = kTile * kSets / 4;  // as fit into registers, with four sums each
   const int64_t bytes = dim * static_cast<int64_t>(sizeof(Number));
   const int64_t ahead = larger_of<int64_t>(4, 4096 / bytes);  // items that are prefetched
-  const auto find = [=](int64_t t) { return rows + items[smaller_of(t, count - 1)] * dim; };
+  const auto find = [=](int64_t t) { return rows.at(items[smaller_of(t, count - 1)], dim); };
   for (int64_t t = 0; t < smaller_of(ahead, count); ++t) fetch(find(t), bytes);
   for (int64_t first = 0; first < count; first += 16) {
     Floats lanes[16] = {};

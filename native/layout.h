@@ -33,6 +33,8 @@ inline int64_t count_compared(int64_t k) {
   return count > kCompared ? kCompared : count < 1 ? 1 : count;
 }
 
+constexpr int64_t kMostRuns = 16;  // of entries: those of a fit, and those added since
+
 enum Metric : int64_t { kL2 = 0, kDot = 1 };
 // A distance x becomes x, 1 + x or -x. COSINE normalizes the queries, too.
 enum Form : int64_t { kPlain = 0, kCosine = 1, kIp = 2 };
@@ -49,21 +51,44 @@ struct Projection {
   int64_t columns;      // 0 without a projection
 };
 
+// The rows of an array (n, dim): the first of them in one piece of memory, and those that were added
+// later in chunks of 2^shift rows, which never move.
+template <class T>
+struct Rows {
+  const T* first;         // (count, dim)
+  int64_t count;          // all, unless some were added
+  const T* const* added;  // chunks (2^shift, dim)
+  int64_t shift;
+
+  const T* at(int64_t row, int64_t dim) const {
+    if (row < count) return first + row * dim;
+    const int64_t later = row - count, chunk = later >> shift;
+    return added[chunk] + (later - (chunk << shift)) * dim;
+  }
+};
+
+// Items bucket by bucket: those of a fit, or some that were added later. With codes, each bucket has
+// whole blocks of them.
+struct Run {
+  const int64_t* offsets;        // (R, B + 1)
+  const int32_t* items;          // (entries)
+  const int64_t* block_offsets;  // (R, B + 1)
+  const uint8_t* blocks;         // (blocks, M / 2, 32)
+};
+
 struct Codes {
   const float* rotation;   // (d, p)
   const float* shift;      // (p)
   const float* codewords;  // (M, s, 16)
   const float* bias;       // (M, 16)
-  const uint8_t* blocks;   // (blocks, M / 2, 32)
-  const int64_t* offsets;  // (R, B + 1)
   int64_t pieces, size;    // M, s; p = M s
 };
 
 struct Int8Vectors {
-  const int8_t* bytes;   // (N, d)
-  const float* shift;    // (d)
-  const float* step;     // (d)
-  const float* lengths;  // (N) for l2
+  Rows<int8_t> bytes;   // (N, d)
+  const float* shift;   // (d)
+  const float* step;    // (d)
+  Rows<float> lengths;  // (N) for l2
   bool present;
 };
 
@@ -84,6 +109,7 @@ struct Centroids {
 
 struct VectorLayout {
   int64_t items, dim, repetitions, buckets;
+  int64_t room;    // items that scratch memory has room for: more, if some may be added
   int64_t width;   // G, features of a router
   int64_t linear;  // the first features, which skip the ReLU
   Projection projection;
@@ -96,9 +122,9 @@ struct VectorLayout {
   const float* bias;       // (R, B)
   const float* centre;     // (R, d)
   const float* soften;     // (R, 3): see `soften_logits`
-  const int64_t* offsets;  // (R, B + 1)
-  const int32_t* entries;  // items, bucket by bucket
-  const float* vectors;    // (N, d)
+  Run runs[kMostRuns];
+  int64_t run_count;
+  Rows<float> vectors;  // (N, d)
   Codes codes;
   Int8Vectors int8;
   Centroids centroids;
@@ -183,16 +209,16 @@ struct Scratch {
   int32_t* alive;          // (B)
   float* logits;           // (block, R, B): log-probabilities after routing
   const float* routed;     // (1, R, B): those of a query that is already routed, or null
-  float* order;            // (max(B, N))
+  float* order;            // (max(B, room))
   int32_t* probed;         // (R B + 1): r B + bucket
   float* values;           // (R B): what each probed bucket adds to a score
   uint64_t* bucket_keys;   // (R B)
   uint8_t* marked;         // (R B): which buckets are read already, 0 between two uses
   float* weakest;          // (R): the lowest log-probability that routers chose
-  uint8_t* stamp;          // (N)
-  int32_t* votes;          // (N)
-  float* scores;           // (N)
-  int32_t* touched;        // (N): the items found for this query
+  uint8_t* stamp;          // (room)
+  int32_t* votes;          // (room)
+  float* scores;           // (room)
+  int32_t* touched;        // (room): the items found for this query
   float* coordinates;      // (p rounded up to 16)
   float* codeword_values;  // (M, 16)
   uint8_t* table;          // (M / 2, 32)

@@ -31,7 +31,7 @@ Memory allocate(size_t bytes, bool zeroed) {
 
 SearchScratch::SearchScratch(const VectorLayout& layout) : dim_(layout.dim) {
   Scratch& s = scratch_;
-  const int64_t pairs = layout.repetitions * layout.buckets, items = layout.items;
+  const int64_t pairs = layout.repetitions * layout.buckets, items = layout.room;
   s.dim_bytes = up(layout.dim, 16);
   s.width_floats = up(layout.width, 16);
   s.width_bytes = up(layout.width, 16);

@@ -310,7 +310,7 @@ inline int64_t place_of(const VectorLayout& layout, int64_t probed) {
 // The number of the next scan.
 inline uint8_t next_scan(const VectorLayout& layout, Scratch& scratch) {
   if (scratch.clock == 255) {
-    memset(scratch.stamp, 0, static_cast<size_t>(layout.items));
+    memset(scratch.stamp, 0, static_cast<size_t>(layout.room));
     scratch.clock = 0;
   }
   return ++scratch.clock;
@@ -324,22 +324,26 @@ inline int64_t gather(const VectorLayout& layout, const Selector& selector, uint
   const bool has_mask = selector.has_mask();
   int64_t found = 0, read = 0, removed = 0, permitted = 0;
   for (int64_t c = first; c < counts.probed; ++c) {
-    const int64_t* ends = layout.offsets + place_of(layout, scratch.probed[c]);
+    const int64_t place = place_of(layout, scratch.probed[c]);
     const float value = scratch.values[c];
-    read += ends[1] - ends[0];
-    for (int64_t e = ends[0]; e < ends[1]; ++e) {
-      const int32_t item = layout.entries[e];
-      if (scratch.stamp[item] == now) {
-        scratch.votes[item] += 1;
-        scratch.scores[item] += value;
-        permitted += 1;
-      } else if (has_mask && !selector.permits(item)) {
-        removed += selector.is_removed(item);
-      } else {
-        scratch.stamp[item] = now;
-        scratch.votes[item] = 1;
-        scratch.scores[item] = value;
-        scratch.touched[found++] = item;
+    for (int64_t number = 0; number < layout.run_count; ++number) {
+      const Run& run = layout.runs[number];
+      const int64_t stop = run.offsets[place + 1];
+      read += stop - run.offsets[place];
+      for (int64_t e = run.offsets[place]; e < stop; ++e) {
+        const int32_t item = run.items[e];
+        if (scratch.stamp[item] == now) {
+          scratch.votes[item] += 1;
+          scratch.scores[item] += value;
+          permitted += 1;
+        } else if (has_mask && !selector.permits(item)) {
+          removed += selector.is_removed(item);
+        } else {
+          scratch.stamp[item] = now;
+          scratch.votes[item] = 1;
+          scratch.scores[item] = value;
+          scratch.touched[found++] = item;
+        }
       }
     }
   }
@@ -430,40 +434,40 @@ inline int64_t scan(const VectorLayout& layout, int64_t wanted, const Selector& 
   uint16_t sums[kLanes];
   for (int64_t c = first; c < probed; ++c) {
     const int64_t place = place_of(layout, scratch.probed[c]);
-    const int64_t* blocks = codes.offsets + place;
-    int64_t entry = layout.offsets[place];
-    const int64_t stop = layout.offsets[place + 1];
-    read += stop - entry;
-    int64_t after = 0, end = 0;  // blocks of the next bucket, prefetched while this one is read
-    if (c + 1 < probed) {
-      const int64_t* next = codes.offsets + place_of(layout, scratch.probed[c + 1]);
-      after = next[0];
-      end = next[1];
-    }
-    for (int64_t block = blocks[0]; block < blocks[1]; ++block, entry += kLanes) {
-      if (after < end) fetch(codes.blocks + after++ * size, size);
-      uint32_t bits = sum_block(codes.blocks + block * size, scratch.table, rows, cut, sums);
-      if (stop - entry < kLanes) bits &= (uint32_t{1} << (stop - entry)) - 1;
-      if (!bits) continue;
-      for (; bits; bits &= bits - 1) {
-        const int lane = lowest_bit(bits);
-        const int32_t item = layout.entries[entry + lane];
-        if (has_mask) {
-          const bool permits = selector.permits(item);
-          passed += !selector.is_removed(item);
-          permitted += permits;
-          if (!permits) continue;
+    const int64_t next = c + 1 < probed ? place_of(layout, scratch.probed[c + 1]) : -1;
+    for (int64_t number = 0; number < layout.run_count; ++number) {
+      const Run& run = layout.runs[number];
+      const int64_t *blocks = run.block_offsets + place, stop = run.offsets[place + 1];
+      int64_t entry = run.offsets[place];
+      read += stop - entry;
+      // The blocks of the next bucket are prefetched while this one is read.
+      int64_t after = next < 0 ? 0 : run.block_offsets[next];
+      const int64_t end = next < 0 ? 0 : run.block_offsets[next + 1];
+      for (int64_t block = blocks[0]; block < blocks[1]; ++block, entry += kLanes) {
+        if (after < end) fetch(run.blocks + after++ * size, size);
+        uint32_t bits = sum_block(run.blocks + block * size, scratch.table, rows, cut, sums);
+        if (stop - entry < kLanes) bits &= (uint32_t{1} << (stop - entry)) - 1;
+        if (!bits) continue;
+        for (; bits; bits &= bits - 1) {
+          const int lane = lowest_bit(bits);
+          const int32_t item = run.items[entry + lane];
+          if (has_mask) {
+            const bool permits = selector.permits(item);
+            passed += !selector.is_removed(item);
+            permitted += permits;
+            if (!permits) continue;
+          }
+          if (scratch.stamp[item] == now) continue;
+          scratch.stamp[item] = now;
+          scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 |
+                                  static_cast<uint32_t>(item);
+          scratch.bins[sums[lane] >> kBin] += 1;
+          ++above;
         }
-        if (scratch.stamp[item] == now) continue;
-        scratch.stamp[item] = now;
-        scratch.keys[count++] = static_cast<uint64_t>(sums[lane]) << 32 |
-                                static_cast<uint32_t>(item);
-        scratch.bins[sums[lane] >> kBin] += 1;
-        ++above;
+        while (above - scratch.bins[low] >= wanted) above -= scratch.bins[low++];
+        cut = static_cast<uint16_t>(low << kBin);
+        if (count > scratch.room - kLanes) count = keep_largest(scratch.keys, count, wanted, cut);
       }
-      while (above - scratch.bins[low] >= wanted) above -= scratch.bins[low++];
-      cut = static_cast<uint16_t>(low << kBin);
-      if (count > scratch.room - kLanes) count = keep_largest(scratch.keys, count, wanted, cut);
     }
   }
   count = keep_largest(scratch.keys, count, wanted, cut);
@@ -632,7 +636,7 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
   float* near = scratch.order;
   sum_items<Product>(scratch.centred, int8.bytes, layout.dim, touched, chosen, near);
   if (layout.metric == kL2)
-    for (int64_t t = 0; t < chosen; ++t) near[t] -= int8.lengths[touched[t]];
+    for (int64_t t = 0; t < chosen; ++t) near[t] -= *int8.lengths.at(touched[t], 1);
   const float cut = bound_largest(near, chosen, k) - kDeviations * deviation;
   int64_t kept = 0;
   for (int64_t t = 0; t < chosen; ++t) {
@@ -668,7 +672,7 @@ inline int64_t select(const VectorLayout& layout, const SearchPlan& plan, const 
 
 // The squared L2 distance or the negated inner product. Smaller is nearer.
 inline float compute_distance(const VectorLayout& layout, const float* query, int64_t item) {
-  const float* vector = layout.vectors + item * layout.dim;
+  const float* vector = layout.vectors.at(item, layout.dim);
   if (layout.metric == kL2) return squared_distance(query, vector, layout.dim);
   return -dot(query, vector, layout.dim);
 }
@@ -853,7 +857,7 @@ inline void compare_range(const VectorLayout& layout, const Selector& selector, 
     const int64_t end = smaller_of(low + step, high);
     if (selector.rows)
       for (int64_t t = end; t < smaller_of(end + step, high); ++t)
-        fetch(layout.vectors + find_item(t) * dim, bytes);
+        fetch(layout.vectors.at(find_item(t), dim), bytes);
     for (int64_t set = 0; set < all;) {
       const int64_t sets = smaller_of(kSets, all - set);
       for (int64_t first = low; first < end; first += kTile) {
@@ -861,7 +865,7 @@ inline void compare_range(const VectorLayout& layout, const Selector& selector, 
         const float* vectors[kTile];
         for (int64_t t = 0; t < kTile; ++t) {
           tile[t] = find_item(smaller_of(first + t, end - 1));
-          vectors[t] = layout.vectors + tile[t] * dim;
+          vectors[t] = layout.vectors.at(tile[t], dim);
         }
         Floats near[kSets][kTile];
         const auto compare =

@@ -34,7 +34,7 @@ struct Truth {
 Truth compute_truth(const VectorLayout& layout, const float* query, int64_t item) {
   Truth truth{};
   for (int64_t j = 0; j < layout.dim; ++j) {
-    const double a = query[j], b = layout.vectors[item * layout.dim + j];
+    const double a = query[j], b = layout.vectors.at(item, layout.dim)[j];
     const double term = layout.metric == kL2 ? (a - b) * (a - b) : -a * b;
     truth.distance += term;
     truth.size += std::fabs(term);
@@ -64,9 +64,12 @@ std::vector<int64_t> find_reachable(const Question& question, bool exact) {
   const VectorLayout& layout = question.planted.layout;
   std::vector<uint8_t> reached(static_cast<size_t>(layout.items), exact);
   for (int64_t r = 0; r < layout.repetitions; ++r) {
-    const int64_t* row = layout.offsets + r * (layout.buckets + 1);
-    for (int64_t e = row[0]; e < row[layout.buckets]; ++e)
-      reached[static_cast<size_t>(layout.entries[e])] = true;
+    for (int64_t number = 0; number < layout.run_count; ++number) {
+      const Run& run = layout.runs[number];
+      const int64_t* row = run.offsets + r * (layout.buckets + 1);
+      for (int64_t e = row[0]; e < row[layout.buckets]; ++e)
+        reached[static_cast<size_t>(run.items[e])] = true;
+    }
   }
   std::vector<int64_t> reachable;
   for (int64_t item = 0; item < layout.items; ++item)
@@ -240,9 +243,12 @@ Tally count_entries(const Question& question, const Scratch& scratch) {
   CHECK(static_cast<int64_t>(tally.probed.size()) == scratch.counts.probed);
   for (const int32_t pair : tally.probed) {
     const int64_t at = pair / B * (B + 1) + pair % B;
-    tally.read += layout.offsets[at + 1] - layout.offsets[at];
-    for (int64_t e = layout.offsets[at]; e < layout.offsets[at + 1]; ++e)
-      if (is_allowed(question, layout.entries[e])) ++tally.votes[layout.entries[e]];
+    for (int64_t number = 0; number < layout.run_count; ++number) {
+      const Run& run = layout.runs[number];
+      tally.read += run.offsets[at + 1] - run.offsets[at];
+      for (int64_t e = run.offsets[at]; e < run.offsets[at + 1]; ++e)
+        if (is_allowed(question, run.items[e])) ++tally.votes[run.items[e]];
+    }
   }
   return tally;
 }

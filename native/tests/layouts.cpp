@@ -99,8 +99,9 @@ void make_buckets(Source& source, Planted& planted) {
   planted.entries = static_cast<int64_t>(all.size());
   planted.items = Exact<int32_t>(planted.entries);
   std::copy(all.begin(), all.end(), planted.items.begin());
-  planted.layout.offsets = planted.offsets.data();
-  planted.layout.entries = planted.items.data();
+  planted.layout.run_count = 1;
+  planted.layout.runs[0].offsets = planted.offsets.data();
+  planted.layout.runs[0].items = planted.items.data();
 }
 
 void make_codes(Source& source, Planted& planted) {
@@ -139,8 +140,8 @@ void make_codes(Source& source, Planted& planted) {
   codes.shift = planted.code_shift.data();
   codes.codewords = planted.codewords.data();
   codes.bias = planted.code_bias.data();
-  codes.blocks = planted.code_blocks.data();
-  codes.offsets = planted.code_offsets.data();
+  planted.layout.runs[0].blocks = planted.code_blocks.data();
+  planted.layout.runs[0].block_offsets = planted.code_offsets.data();
 }
 
 // 8-bit copies of the vectors, in 127 steps of the largest number of each dimension.
@@ -173,10 +174,10 @@ void make_int8(Source& source, Planted& planted) {
   }
   Int8Vectors& int8 = planted.layout.int8;
   int8.present = true;
-  int8.bytes = planted.int8_bytes.data();
+  int8.bytes = {planted.int8_bytes.data(), N, nullptr, 0};
   int8.step = planted.int8_step.data();
   int8.shift = planted.int8_shift.data();
-  int8.lengths = planted.int8_lengths.data();
+  int8.lengths = {planted.int8_lengths.data(), N, nullptr, 0};
 }
 
 // The mean of each bucket of the first repetition. Empty buckets are infinitely far.
@@ -257,20 +258,109 @@ Planted make_layout(Source& source, const Shape& shape) {
   Planted planted;
   planted.shape = shape;
   VectorLayout& layout = planted.layout;
-  layout.items = shape.items;
+  layout.items = layout.room = shape.items;
   layout.dim = shape.dim;
   layout.repetitions = shape.repetitions;
   layout.buckets = shape.buckets;
   layout.metric = shape.metric;
   planted.vectors = draw_floats(source, shape.items * shape.dim);
-  layout.vectors = planted.vectors.data();
+  layout.vectors = {planted.vectors.data(), shape.items, nullptr, 0};
   make_router(source, planted);
   if (shape.projection) make_projection(source, planted);
   make_buckets(source, planted);
   if (shape.pieces) make_codes(source, planted);
   if (shape.prefilter) make_int8(source, planted);
   if (shape.centroids) make_centroids(source, planted);
+  if (source.below(3) == 0) scatter(source, planted);
   return planted;
+}
+
+namespace {
+
+// Keep the first rows in one piece, and put the others into chunks.
+template <class T>
+void cut_rows(Exact<T>& array, int64_t dim, int64_t kept, int64_t shift, Rows<T>& rows,
+              std::vector<Exact<T>>& chunks, std::vector<const T*>& table) {
+  const int64_t all = array.size() / dim;
+  for (int64_t row = kept; row < all; row += int64_t{1} << shift) {
+    Exact<T> chunk(dim << shift);
+    const int64_t count = std::min(all - row, int64_t{1} << shift);
+    std::copy_n(array.begin() + row * dim, count * dim, chunk.begin());
+    table.push_back(chunk.data());
+    chunks.push_back(std::move(chunk));
+  }
+  Exact<T> first(kept * dim);
+  std::copy_n(array.begin(), kept * dim, first.begin());
+  array = std::move(first);
+  rows = {array.data(), kept, table.data(), shift};
+}
+
+}  // namespace
+
+void scatter(Source& source, Planted& planted) {
+  const Shape& shape = planted.shape;
+  VectorLayout& layout = planted.layout;
+  const int64_t kept = source.between(0, shape.items), shift = source.between(0, 3);
+  cut_rows(planted.vectors, shape.dim, kept, shift, layout.vectors, planted.vector_chunks,
+           planted.vector_table);
+  if (layout.int8.present) {
+    cut_rows(planted.int8_bytes, shape.dim, kept, shift, layout.int8.bytes, planted.byte_chunks,
+             planted.byte_table);
+    if (shape.metric == kL2)
+      cut_rows(planted.int8_lengths, 1, kept, shift, layout.int8.lengths, planted.length_chunks,
+               planted.length_table);
+  }
+  layout.room = shape.items + source.below(10);
+  // Deal the entries of each bucket out to the runs, with their codes.
+  const int64_t runs = source.between(1, 4), rows = shape.pieces / 2;
+  std::vector<int64_t> run_of(static_cast<size_t>(planted.entries));
+  for (int64_t& run : run_of) run = source.draw(0, runs - 1);
+  const int64_t places = shape.repetitions * (shape.buckets + 1);
+  std::vector<Planted::AddedRun> dealt;
+  for (int64_t number = 0; number < runs; ++number) {
+    Planted::AddedRun run{Exact<int64_t>(places), Exact<int64_t>(places), {}, {}};
+    std::vector<int32_t> items;
+    std::vector<uint8_t> blocks;
+    for (int64_t at = 0; at < places; ++at) {
+      run.offsets[at] = static_cast<int64_t>(items.size());
+      run.block_offsets[at] =
+          rows ? static_cast<int64_t>(blocks.size()) / (rows * kLanes) : 0;
+      if (at % (shape.buckets + 1) == shape.buckets) continue;
+      int64_t place = 0;
+      for (int64_t e = planted.offsets[at]; e < planted.offsets[at + 1]; ++e) {
+        if (run_of[static_cast<size_t>(e)] != number) continue;
+        items.push_back(planted.items[e]);
+        const int64_t lane = place++ % kLanes, old = e - planted.offsets[at];
+        const auto slot = [](int64_t of) { return 2 * (of % 16) + of / 16; };
+        if (rows && lane == 0) blocks.resize(blocks.size() + static_cast<size_t>(rows * kLanes));
+        for (int64_t row = 0; row < rows; ++row)
+          blocks[blocks.size() - static_cast<size_t>((rows - row) * kLanes - slot(lane))] =
+              planted.code_blocks[((planted.code_offsets[at] + old / kLanes) * rows + row) * kLanes +
+                                  slot(old % kLanes)];
+      }
+    }
+    run.items = Exact<int32_t>(static_cast<int64_t>(items.size()));
+    std::copy(items.begin(), items.end(), run.items.begin());
+    run.blocks = Exact<uint8_t>(static_cast<int64_t>(blocks.size()));
+    std::copy(blocks.begin(), blocks.end(), run.blocks.begin());
+    dealt.push_back(std::move(run));
+  }
+  planted.offsets = std::move(dealt[0].offsets);
+  planted.items = std::move(dealt[0].items);
+  planted.entries = planted.items.size();
+  if (rows) {
+    planted.code_offsets = std::move(dealt[0].block_offsets);
+    planted.code_blocks = std::move(dealt[0].blocks);
+    planted.blocks = planted.code_blocks.size() / (rows * kLanes);
+  }
+  dealt.erase(dealt.begin());
+  planted.runs = std::move(dealt);
+  layout.run_count = 1;
+  layout.runs[0] = {planted.offsets.data(), planted.items.data(), planted.code_offsets.data(),
+                    planted.code_blocks.data()};
+  for (const Planted::AddedRun& run : planted.runs)
+    layout.runs[layout.run_count++] = {run.offsets.data(), run.items.data(),
+                                       run.block_offsets.data(), run.blocks.data()};
 }
 
 void damage(Source& source, Planted& planted) {

@@ -69,8 +69,22 @@ struct Planted {
   Exact<float> int8_shift, int8_step, int8_lengths;
   Exact<float> mean_centre, mean_columns, mean_bias, mean_spread, mean_base, mean_reach;
   std::optional<RoundedCentroids> rounded;
+  // What was added after a fit.
+  struct AddedRun {
+    Exact<int64_t> offsets, block_offsets;
+    Exact<int32_t> items;
+    Exact<uint8_t> blocks;
+  };
+  std::vector<AddedRun> runs;
+  std::vector<Exact<float>> vector_chunks, length_chunks;
+  std::vector<Exact<int8_t>> byte_chunks;
+  std::vector<const float*> vector_table, length_table;
+  std::vector<const int8_t*> byte_table;
 };
 Planted make_layout(Source& source, const Shape& shape);
+
+// Spread the entries over several runs, and the last rows over chunks: the same index after changes.
+void scatter(Source& source, Planted& planted);
 
 // Change one number to one that a damaged file could hold.
 template <class T>
