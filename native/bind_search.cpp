@@ -164,7 +164,7 @@ class VectorSearcher {
     vectors_ = hold_rows(layout_.vectors, vectors, layout_.dim, added);
     if (layout_.int8.present) {
       bytes_ = hold_rows(layout_.int8.bytes, bytes, layout_.dim, added);
-      if (layout_.metric == kL2) lengths_ = hold_rows(layout_.int8.lengths, lengths, 1, added);
+      lengths_ = hold_rows(layout_.int8.lengths, lengths, 1, added);
     }
     for (const nb::object& run : runs) add_run(run);
     if (base.more_ < items) {  // more than needed, so that the next ones find room, too

@@ -88,7 +88,7 @@ struct Int8Vectors {
   Rows<int8_t> bytes;   // (N, d)
   const float* shift;   // (d)
   const float* step;    // (d)
-  Rows<float> lengths;  // (N) for l2
+  Rows<float> lengths;  // (N) for l2, and for what was added
   bool present;
 };
 

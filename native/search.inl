@@ -635,8 +635,10 @@ inline int64_t prefilter(const VectorLayout& layout, const float* query, int64_t
   const float deviation = scale_query(layout, query, scratch.centred);
   float* near = scratch.order;
   sum_items<Product>(scratch.centred, int8.bytes, layout.dim, touched, chosen, near);
-  if (layout.metric == kL2)
-    for (int64_t t = 0; t < chosen; ++t) near[t] -= *int8.lengths.at(touched[t], 1);
+  // Added items have lengths for all metrics: NaN for those that are outside of the 8 bits.
+  for (int64_t t = 0; t < chosen; ++t)
+    if (layout.metric == kL2 || touched[t] >= int8.bytes.count)
+      near[t] -= *int8.lengths.at(touched[t], 1);
   const float cut = bound_largest(near, chosen, k) - kDeviations * deviation;
   int64_t kept = 0;
   for (int64_t t = 0; t < chosen; ++t) {

@@ -154,7 +154,7 @@ def assemble_layout(
     offsets = np.stack([part + start for (part, _), start in zip(lists, starts, strict=True)])
     items = np.concatenate([items for _, items in lists])
     rng = np.random.default_rng(0)
-    codes = encode_items(vectors, metric == L2, pieces, offsets, items, rng)
+    codes, _ = encode_items(vectors, metric == L2, pieces, offsets, items, rng)
     rounded = no_int8_vectors(vectors.shape[1])
     if int8:
         rounded = round_items(vectors, metric == L2, np.random.default_rng(1))

@@ -306,9 +306,9 @@ void scatter(Source& source, Planted& planted) {
   if (layout.int8.present) {
     cut_rows(planted.int8_bytes, shape.dim, kept, shift, layout.int8.bytes, planted.byte_chunks,
              planted.byte_table);
-    if (shape.metric == kL2)
-      cut_rows(planted.int8_lengths, 1, kept, shift, layout.int8.lengths, planted.length_chunks,
-               planted.length_table);
+    if (shape.metric != kL2) planted.int8_lengths = Exact<float>(shape.items);
+    cut_rows(planted.int8_lengths, 1, kept, shift, layout.int8.lengths, planted.length_chunks,
+             planted.length_table);
   }
   layout.room = shape.items + source.below(10);
   // Deal the entries of each bucket out to the runs, with their codes.

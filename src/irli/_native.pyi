@@ -1,6 +1,6 @@
 """The compiled kernels. Their sources are in `native/`."""
 
-from typing import Any, TypeAlias, TypedDict, final
+from typing import Any, TypeAlias, TypedDict, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,18 @@ class Explained(TypedDict):
 
 @final
 class VectorSearcher:
+    @overload
     def __init__(self, layout: Any) -> None: ...
+    @overload
+    def __init__(
+        self,
+        base: VectorSearcher,
+        items: int,
+        runs: list[Any],
+        vectors: list[NDArray[np.float32]],
+        bytes: list[NDArray[np.int8]],
+        lengths: list[NDArray[np.float32]],
+    ) -> None: ...
     def search(
         self,
         queries: NDArray[np.float32],

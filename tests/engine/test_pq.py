@@ -13,7 +13,7 @@ from irli._native import LANES, WORDS
 from irli.engine.pq import (
     Codebook,
     _lay_in_lanes,
-    _pack_blocks,
+    pack_blocks,
     choose_pieces,
     encode_items,
     learn_codebook,
@@ -64,7 +64,7 @@ def test_outliers_take_up_no_codewords() -> None:
     far[[3, 500, *range(1990, 2000)]] *= 1000
     lost = []
     for vectors in (X, far):
-        codes = encode_items(vectors, True, 8, offsets, items, np.random.default_rng(0))
+        codes, _ = encode_items(vectors, True, 8, offsets, items, np.random.default_rng(0))
         coordinates = X @ codes.rotation + codes.shift
         gaps = coordinates[:, :, None] - codes.codewords[:, 0]  # to the codewords of each piece
         lost.append(np.square(gaps).min(axis=2)[:1990].mean())
@@ -76,7 +76,7 @@ def test_a_cluster_far_away_has_codewords() -> None:
     X = gauss(2000, 8)
     X[1800:] += 1000
     offsets, items = np.array([[0, 900, 1800, 2000]]), np.arange(2000, dtype=np.int32)
-    codes = encode_items(X, True, 8, offsets, items, np.random.default_rng(0))
+    codes, _ = encode_items(X, True, 8, offsets, items, np.random.default_rng(0))
     coordinates = X @ codes.rotation + codes.shift
     lost = np.square(coordinates[:, :, None] - codes.codewords[:, 0]).min(axis=2)
     assert lost[1800:].mean() < 0.7  # of a variance of 1; one codeword would lose all of it
@@ -122,7 +122,7 @@ def test_few_vectors(l2: bool, n: int, dim: int, pieces: int) -> None:
 def codes_and_book(X: NDArray, l2: bool, pieces: int) -> tuple[Codes, Codebook]:
     """Code everything in one bucket; the same random numbers make the same codebook."""
     offsets, items = np.array([[0, len(X)]]), np.arange(len(X), dtype=np.int32)
-    codes = encode_items(X, l2, pieces, offsets, items, np.random.default_rng(0))
+    codes, _ = encode_items(X, l2, pieces, offsets, items, np.random.default_rng(0))
     return codes, book_of(X, pieces, 1.0 if l2 else 4.0)
 
 
@@ -303,7 +303,7 @@ def check_layout(loads: list[list[int]], pieces: int, seed: int) -> None:
     offsets = np.concatenate([(ends - loads_)[:, :1], ends], axis=1).astype(np.int64)
     items = rng.integers(50, size=offsets[-1, -1], dtype=np.int32)
     codes = rng.integers(WORDS, size=(50, pieces), dtype=np.uint8)
-    blocks, starts = _pack_blocks(codes, offsets, items)
+    blocks, starts = pack_blocks(codes, offsets, items)
     assert blocks.size == 0 or blocks.ctypes.data % 64 == 0
     assert starts.shape == offsets.shape
     assert starts[0, 0] == 0
@@ -396,6 +396,6 @@ def test_no_codes() -> None:
     assert (
         encode_items(
             gauss(10, 7), True, 0, np.array([[0, 10]]), np.arange(10), np.random.default_rng(0)
-        ).blocks.size
+        )[0].blocks.size
         == 0
     )

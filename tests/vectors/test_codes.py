@@ -154,7 +154,7 @@ def test_searches_find_what_they_found_without(
 
     folder = storage.read_folder(tmp_path / "index")
     kept = {n: a for n, a in folder.arrays.items() if not n.startswith("int8_")}
-    assert len(kept) == len(folder.arrays) - 4
+    assert len(kept) == len(folder.arrays) - 5
     plain = VectorIndex.from_folder(storage.Folder(folder.kind, folder.meta, kept, folder.tensors))
     np.testing.assert_array_equal(plain.search(queries, 10, **chosen).ids, found.ids)
     assert (plain.explain(queries, 10, **chosen).candidates > told.candidates).all()

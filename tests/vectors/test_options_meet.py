@@ -209,14 +209,14 @@ def test_removed_items_are_as_good_as_never_there(
     allowed = None if share is None else Allowed.where(mask)
     meant, k = index.defaults.replace(**width, **ranking), min(k, N)  # as a front asks for them
     plan = meant.to_plan(k, None if share is None else FilterPlan())
-    searcher = index._fitted().searcher
-    distances, ids = searcher.search(queries, plan, allowed, form=form, removed=removed)
+    searcher = index._fitted().searcher.change(None, removed)
+    distances, ids = searcher.search(queries, plan, allowed, form=form)
     prepared = prepare_vectors(queries, metric)
-    told = searcher.explain(prepared, plan, allowed, removed)
-    measured = searcher.measure(prepared, plan, 1, allowed, removed)[1]
+    told = searcher.explain(prepared, plan, allowed)
+    measured = searcher.measure(prepared, plan, 1, allowed)[1]
     for row, query in enumerate(queries):
         plain = search_plainly(index, query, k, mask & ~removed, meant)
-        one = searcher.search_one(query, plan, allowed, np.arange(N), form, removed)
+        one = searcher.search_one(query, plan, allowed, np.arange(N), form)
         assert one is not None
         answers = [(distances[row], ids[row]), one, (distances[row], told.ids[row])]
         for near, found in (*answers, (distances[row], measured[row])):

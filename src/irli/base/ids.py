@@ -229,7 +229,7 @@ class Ids:
 
     def prepare(self, filter: Any) -> Allowed:
         """Return the items that a filter allows, in arrays of their own. None allows all."""
-        every = np.ones(len(self), dtype=bool)
+        every = np.ones(len(self.values), dtype=bool)
         allowed = Allowed.where(every) if filter is None else self._allow(filter)
         return allowed.prepare(self.token)
 
@@ -241,7 +241,7 @@ class Ids:
             return Allowed.where(~self._allow(filter.ids).mask)
         if callable(filter):
             allowed = (bool(filter(id)) for id in self._iterate())
-            return Allowed.where(np.fromiter(allowed, bool, len(self)))
+            return Allowed.where(self._spread(np.fromiter(allowed, bool, len(self))))
         if isinstance(filter, range):
             return Allowed.where(self._is_in_range(filter))
         given = list(filter) if isinstance(filter, Set) else filter
@@ -252,7 +252,11 @@ class Ids:
             rows = self.rows(given if values.dtype.kind == "U" else values)
             return self._sort(rows)
         check_mask(values, len(self))
-        return Allowed.where(np.ascontiguousarray(values))
+        return Allowed.where(self._spread(np.ascontiguousarray(values)))
+
+    def _spread(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a mask of all items as one of all rows."""
+        return mask
 
     def _check_prepared(self, allowed: Allowed) -> None:
         """Raise unless these ids prepared a filter: it knows items by their rows."""
@@ -265,10 +269,11 @@ class Ids:
 
     def _sort(self, rows: NDArray[np.int64]) -> Allowed:
         """Return rows in ascending order, each once."""
-        if _SORTED * len(rows) < len(self):
+        count = len(self.values)
+        if _SORTED * len(rows) < count:
             rows = rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
-            return Allowed.of(rows.astype(np.int32), len(self))
-        mask = np.zeros(len(self), dtype=bool)
+            return Allowed.of(rows.astype(np.int32), count)
+        mask = np.zeros(count, dtype=bool)
         mask[rows] = True
         return Allowed.where(mask)
 
@@ -277,7 +282,7 @@ class Ids:
 
     def _is_in_range(self, ids: range) -> NDArray[np.bool_]:
         if not ids:
-            return np.zeros(len(self), dtype=bool)
+            return np.zeros(len(self.values), dtype=bool)
         low, high = sorted((ids[0], ids[-1]))
         step = abs(ids.step)
         rest = self.values % step if step < 2**63 else self.values

@@ -29,13 +29,26 @@ _TINY = 1e-30  # the smallest unit of vectors
 
 
 class Codebook(NamedTuple):
-    """A rotation into p dimensions, and 16 codewords for each piece of the rotated vector."""
+    """A rotation into p dimensions, and 16 codewords for each piece of the rotated vector.
+
+    `codewords` are in units. An index keeps them in its `Codes`, and the other fields to encode what
+    is added later.
+    """
 
     centre: NDArray[np.float32]  # (d,): subtracted from the vectors first
     unit: float  # vectors are divided by it, so that squares do not overflow or underflow
     rotation: NDArray[np.float32]  # (d, p)
     codewords: NDArray[np.float32]  # (M, 16, s), M s = p
     eta: float  # weight of an error along the vector, relative to one across it
+
+    @classmethod
+    def of(
+        cls, codes: Codes, l2: bool, centre: NDArray[Any], unit: Any, rotation: NDArray[Any]
+    ) -> Codebook:
+        """Return the book that has encoded the items of an index."""
+        codewords = codes.codewords.transpose(0, 2, 1) / np.float64(unit)
+        eta = 1.0 if l2 else _ETA
+        return cls(centre, float(unit), rotation, codewords.astype(np.float32), eta)
 
     def coordinates(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the rotated coordinates (n, p) of vectors (n, d)."""
@@ -128,8 +141,10 @@ def encode_items(
     offsets: NDArray[np.int64],
     items: NDArray[np.int32],
     rng: np.random.Generator,
-) -> Codes:
+) -> tuple[Codes, Codebook | None]:
     """Learn codes for vectors (N, d) and store them in the order of the buckets.
+
+    Also return the book for what is added later, or None without codes.
 
     Parameters
     ----------
@@ -139,14 +154,14 @@ def encode_items(
         The rows of `vectors`, bucket by bucket.
     """
     if pieces == 0:
-        return no_codes(vectors.shape[1])
+        return no_codes(vectors.shape[1]), None
     pieces = _round_up(pieces)
     dims = min(vectors.shape[1], max(2 * pieces, _FEW_DIMS))
     # For inner products, outliers are the nearest items.
     usual = _find_usual(vectors, offsets[0], items) if l2 else None
     book = learn_codebook(vectors, pieces, dims, 1.0 if l2 else _ETA, rng, usual)
     codes = book.encode(vectors)
-    blocks, starts = _pack_blocks(codes, offsets, items)
+    blocks, starts = pack_blocks(codes, offsets, items)
     codewords = book.codewords * np.float64(book.unit)
     rotation = _leave_out_flat_axes(book, vectors, codes, usual)
     # For inner products the query needs no centre: it would add the same to all items.
@@ -154,7 +169,7 @@ def encode_items(
     lengths = np.square(codewords).sum(axis=2) if l2 else np.zeros(codewords.shape[:2])
     with np.errstate(over="ignore"):  # the distances overflow in the same way
         bias = (-lengths / 2).astype(np.float32)
-    return Codes(
+    made = Codes(
         rotation=rotation,
         shift=shift.astype(np.float32),
         codewords=_lay_in_lanes(codewords),
@@ -162,6 +177,7 @@ def encode_items(
         blocks=blocks,
         offsets=starts,
     )
+    return made, Codebook.of(made, l2, book.centre, book.unit, book.rotation)
 
 
 def _find_usual(
@@ -271,13 +287,30 @@ def _make_rotation(
     return rotation
 
 
-def _pack_blocks(
+def pack_blocks(
     codes: NDArray[np.uint8], offsets: NDArray[np.int64], items: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Store codes (N, M) in blocks, in the order of the buckets. Pad each to whole blocks."""
+    """Store codes (N, M) in blocks, in the order of the buckets. Pad each to whole blocks.
+
+    Return the blocks (blocks, M / 2, 32), and where each bucket starts in them (R, B + 1).
+    """
     starts = place_blocks(offsets)
     shape = int(starts[-1, -1]), codes.shape[1] // 2, LANES
     blocks = empty_at_line(shape, np.dtype(np.uint8))
     blocks[...] = 0
     _native.fill_blocks(codes, offsets, items, starts, blocks)
     return blocks, starts
+
+
+def unpack_blocks(
+    blocks: NDArray[np.uint8], starts: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the codes (entries, M) that `pack_blocks` has stored, in the order of the buckets."""
+    loads = np.diff(offsets, axis=1).ravel()
+    first = starts[:, :-1].ravel()
+    place = np.arange(loads.sum()) - np.repeat(loads.cumsum() - loads, loads)
+    block, lane = np.repeat(first, loads) + place // LANES, place % LANES
+    pairs = blocks[block, :, 2 * (lane % 16) + lane // 16]
+    codes = np.empty((len(pairs), 2 * pairs.shape[1]), dtype=np.uint8)
+    codes[:, ::2], codes[:, 1::2] = pairs & 15, pairs >> 4
+    return codes

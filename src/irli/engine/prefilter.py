@@ -56,10 +56,34 @@ def round_items(vectors: NDArray[np.float32], l2: bool, rng: np.random.Generator
             with np.errstate(over="ignore"):  # the distances overflow in the same way
                 lengths[part] = np.einsum("nd,nd->n", block, block) / 2
         release_pages(vectors)
-    return Int8Vectors(rounded, shift.astype(np.float32), step.astype(np.float32), lengths)
+    scale = (array.astype(np.float32) for array in (centre, shift, step))
+    return Int8Vectors(rounded, *scale, lengths)
 
 
 def no_int8_vectors(dim: int) -> Int8Vectors:
     """Return the empty 8-bit vectors of an index without a prefilter."""
     empty = np.empty(0, dtype=np.float32)
-    return Int8Vectors(np.empty((0, dim), dtype=np.int8), empty, empty, empty)
+    return Int8Vectors(np.empty((0, dim), dtype=np.int8), empty, empty, empty, empty)
+
+
+def round_more(
+    vectors: NDArray[np.float32], fitted: Int8Vectors, l2: bool, seed: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Round vectors (n, d) as those of a fit were.
+
+    Return the 8-bit copies, and half the squared distances from the mean (n,) for l2, or zeros. They
+    are NaN where a number lies outside of those of the fit, so that the prefilter keeps the item.
+    """
+    step = fitted.step.astype(np.float64)
+    inverse = np.divide(1, step, out=np.zeros(len(step)), where=step > 0)
+    steps = (vectors - fitted.centre) * inverse
+    steps += np.random.default_rng(seed).random(size=steps.shape, dtype=np.float32)
+    steps = np.floor(steps)
+    rounded = np.clip(steps, -_HIGHEST, _HIGHEST)
+    lengths = np.zeros(len(vectors))
+    if l2:
+        lengths = np.square(vectors.astype(np.float64) - fitted.shift).sum(axis=1) / 2
+    beyond = (np.abs(steps - rounded) > 1) | ((step == 0) & (vectors != fitted.centre))
+    lengths[beyond.any(axis=1)] = np.nan
+    with np.errstate(over="ignore"):  # the distances overflow in the same way
+        return rounded.astype(np.int8), lengths.astype(np.float32)

@@ -38,7 +38,8 @@ class Codes(NamedTuple):
 class Int8Vectors(NamedTuple):
     """8-bit copies of the vectors (see `irli.engine.prefilter`). N = 0 without a prefilter."""
 
-    bytes: NDArray[np.int8]  # (N, d): in steps from the middle of each dimension
+    bytes: NDArray[np.int8]  # (N, d): in steps from the centre
+    centre: NDArray[np.float32]  # (d,): the middle of each dimension
     shift: NDArray[np.float32]  # (d,): subtracted from the query; the mean for l2
     step: NDArray[np.float32]  # (d,)
     lengths: NDArray[np.float32]  # (N,) for l2: half the squared distance from the mean
@@ -57,6 +58,25 @@ class Centroids(NamedTuple):
 
 _NONE = np.empty(0, dtype=np.float32)
 NO_CENTROIDS = Centroids(_NONE, _NONE.reshape(0, 0), _NONE, _NONE, _NONE, _NONE)
+
+
+class Run(NamedTuple):
+    """Items that were added after a fit, bucket by bucket."""
+
+    offsets: NDArray[np.int64]  # (R, B + 1)
+    items: NDArray[np.int32]  # (entries,)
+    block_offsets: NDArray[np.int64]  # (R, B + 1): where each bucket starts in `blocks`
+    blocks: NDArray[np.uint8]  # (blocks, M / 2, 32)
+
+
+class Added(NamedTuple):
+    """All that was added to a layout since the fit. Chunks hold 2^j rows each, in order."""
+
+    items: int  # with those of the fit
+    runs: list[Run]
+    vectors: list[NDArray[np.float32]]  # chunks (2^j, d)
+    int8: list[NDArray[np.int8]]  # chunks (2^j, d), or none without 8-bit copies
+    lengths: list[NDArray[np.float32]]  # chunks (2^j,), or none without 8-bit copies
 
 
 class VectorLayout(NamedTuple):
@@ -166,6 +186,7 @@ def _check_int8(int8: Int8Vectors, items: int, dim: int, l2: bool) -> None:
     else:
         columns = dim
     check_array("int8_bytes", int8.bytes, np.int8, items, dim)
+    check_array("int8_centre", int8.centre, np.float32, columns)
     check_array("int8_shift", int8.shift, np.float32, columns)
     check_array("int8_step", int8.step, np.float32, columns)
     check_array("int8_lengths", int8.lengths, np.float32, items if l2 else 0)

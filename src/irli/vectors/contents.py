@@ -22,6 +22,7 @@ from irli.base.recipe import Recipe, read_recipe
 from irli.base.strings import Strings
 from irli.engine.int8 import make_projection, no_projection
 from irli.engine.metric import KERNEL_METRIC
+from irli.engine.pq import Codebook
 from irli.engine.prefilter import no_int8_vectors
 from irli.engine.router import ARRAYS, check_names
 from irli.engine.vector_layout import (
@@ -63,6 +64,8 @@ class VectorContents:
         What `tune` found, unless the index was never tuned.
     strings : Strings or None
         The ids, if they are strings. Then `ids` are the row numbers.
+    codebook : Codebook or None
+        What encodes the items that are added, if there are codes.
     """
 
     metric: str
@@ -74,6 +77,7 @@ class VectorContents:
     defaults: SearchParameters
     tuned: TuneResult | None
     strings: Strings | None = None
+    codebook: Codebook | None = None
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
@@ -91,6 +95,10 @@ def pack_vectors(contents: VectorContents) -> Folder:
     if contents.strings is not None:
         strings = contents.strings
         arrays |= {"id_bytes": strings.bytes, "id_offsets": strings.offsets}
+    if contents.codebook is not None:
+        book = contents.codebook
+        arrays |= {"book_centre": book.centre, "book_rotation": book.rotation}
+        arrays["book_unit"] = np.array([book.unit])
     if contents.tuning.by_relevance:
         arrays["tuning_relevant"] = contents.tuning.relevant
     if len(layout.int8.bytes):
@@ -129,6 +137,8 @@ def unpack_vectors(folder: Folder) -> VectorContents:
             tuned=meta["tuned"] and TuneResult.from_json(meta["tuned"]),
         )
         items, dim = contents.layout.vectors.shape
+        book = _unpack_codebook(arrays, contents.layout, contents.metric)
+        contents = dataclasses.replace(contents, codebook=book)
         check_array("ids", contents.ids, np.int64, items)
         check_range("ids", contents.ids, 0, np.iinfo(np.int64).max)  # -1 stands for no item
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
@@ -143,6 +153,23 @@ def unpack_vectors(folder: Folder) -> VectorContents:
         if by_codes and contents.layout.codes.blocks.size == 0:
             raise damage_error("field 'defaults'", "have a score that it can compute", "'codes'")
         return contents
+
+
+def _unpack_codebook(
+    arrays: dict[str, NDArray[Any]], layout: VectorLayout, metric: str
+) -> Codebook | None:
+    """Return what encodes items that are added, or None without codes."""
+    codes, dim = layout.codes, layout.vectors.shape[1]
+    if codes.blocks.size == 0:
+        return None
+    centre, rotation, unit = (arrays[f"book_{name}"] for name in ("centre", "rotation", "unit"))
+    check_array("book_centre", centre, np.float32, dim)
+    check_array("book_rotation", rotation, np.float32, *codes.rotation.shape)
+    check_array("book_unit", unit, np.float64, 1)
+    for name, array in (("centre", centre), ("rotation", rotation), ("unit", unit)):
+        check_finite(f"book_{name}", array)
+    check_range("book_unit", np.sign(unit).astype(np.int64), 1, 1)
+    return Codebook.of(codes, metric == "l2", centre, unit[0], rotation)
 
 
 def _unpack_strings(arrays: dict[str, NDArray[Any]]) -> Strings | None:

@@ -53,6 +53,7 @@ class Engine(Protocol):
 
     metric: str
     names: TextIds | None  # if ids are strings
+    make_result: MakeResult  # makes the result of a search; the front sets it
 
     @property
     def dim(self) -> int: ...
@@ -111,14 +112,11 @@ class VectorFront(Configured, Generic[E]):
     _engine: E | None = None
     _source: MappedFile | None = None  # what the vectors are read from, if not from our folder
     _chosen: _Chosen | None = None
-    _make_result: MakeResult
 
     def _take_over(self, engine: E, **attributes: Any) -> Self:
         """Answer with an engine. In one step: an interrupt leaves the old one or the new one."""
-        make_result = choose_result(engine.metric, engine.names)
-        vars(self).update(
-            metric=engine.metric, _engine=engine, _make_result=make_result, **attributes
-        )
+        engine.make_result = choose_result(engine.metric, engine.names)
+        vars(self).update(metric=engine.metric, _engine=engine, **attributes)
         return self
 
     def _fitted(self) -> E:
@@ -152,12 +150,12 @@ class VectorFront(Configured, Generic[E]):
             row = queries if single else queries[0]
             found = engine.search_one(row, k, parameters, filters, threads)
             if found is not None:
-                return self._make_result(*(found if single else (found[0][None], found[1][None])))
+                return engine.make_result(*(found if single else (found[0][None], found[1][None])))
         prepared, single = self._prepare(queries, filters)
         distances, ids = engine.search(Request(prepared, parameters, filters, threads), k)
         if parameters.min_votes > 1 and (ids[:, :items] < 0).any():
             warn(describe_few(k, "items", "queries", parameters.min_votes))
-        return self._make_result(*((distances[0], ids[0]) if single else (distances, ids)))
+        return engine.make_result(*((distances[0], ids[0]) if single else (distances, ids)))
 
     def _search_range(
         self,

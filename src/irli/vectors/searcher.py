@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,16 @@ from irli._native import BLOCK, COMPARED, COSINE, PLAIN, SearchPlan, VectorSearc
 from irli.base.ids import Allowed
 from irli.base.memory import align_fields
 from irli.base.threads import run_all, run_batch
-from irli.engine.vector_layout import Centroids, Codes, Int8Vectors, Projection, VectorLayout
+from irli.engine.vector_layout import (
+    Added,
+    Centroids,
+    Codes,
+    Int8Vectors,
+    Projection,
+    VectorLayout,
+)
 from irli.vectors.batch_order import FEWEST, order_batch
+from irli.vectors.cost import Sizes
 
 STAGES = ("route", "scan", "select", "rerank")
 # The columns of the work of a search: the last three are entries read as codes, and candidates that
@@ -82,7 +90,17 @@ def join_explanations(parts: Sequence[Explanation]) -> Explanation:
 
 
 class Searcher:
-    """An index in memory that any number of threads can search."""
+    """An index in memory that any number of threads can search.
+
+    Attributes
+    ----------
+    layout : VectorLayout
+        What was fitted.
+    items : int
+        N, the items of the fit and those added since, also those that are removed.
+    removed : bool array of shape (N,) or None
+        The items that are never found. They widen no search.
+    """
 
     def __init__(self, layout: VectorLayout) -> None:
         fields = align_fields(layout) | {
@@ -92,13 +110,59 @@ class Searcher:
             "centroids": Centroids(**align_fields(layout.centroids)),
         }
         self.layout = layout = VectorLayout(**fields)
-        self._native = VectorSearcher(layout)
+        self._native = self._fitted = VectorSearcher(layout)
+        self._added: Added | None = None
+        self.items, self.removed = len(layout.vectors), None
         self._large = layout.vectors.nbytes > _CACHE
         several = len(layout.bias) > 1
         self.is_slow_to_route = several and layout.router_multiplications >= _SLOW
 
+    def change(self, added: Added | None, removed: NDArray[np.bool_] | None) -> Searcher:
+        """Return a searcher of the same fit, with what was added and removed since, in all."""
+        changed = object.__new__(Searcher)
+        vars(changed).update(vars(self))
+        if added is not self._added:
+            changed._added = added
+            changed._native = self._fitted if added is None else VectorSearcher(self._fitted, *added)
+            changed.items = len(self.layout.vectors) if added is None else added.items
+        changed.removed = removed
+        for name in ("left", "sizes"):
+            vars(changed).pop(name, None)
+        return changed
+
+    @cached_property
+    def left(self) -> NDArray[np.int32]:
+        """The rows of all items that are not removed."""
+        if self.removed is None:
+            return np.arange(self.items, dtype=np.int32)
+        return np.flatnonzero(~self.removed).astype(np.int32)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """What decides how much a search costs."""
+        sizes = Sizes.of(self.layout)
+        if self._added is None:
+            return sizes
+        entries = sizes.entries + sum(len(run.items) for run in self._added.runs)
+        return sizes._replace(items=self.items, entries=entries)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors (n, d) of rows (n,)."""
+        fitted = len(self.layout.vectors)
+        if self._added is None:
+            return np.array(self.layout.vectors[rows])
+        out = np.empty((len(rows), self.layout.vectors.shape[1]), dtype=np.float32)
+        old = rows < fitted
+        out[old] = self.layout.vectors[rows[old]]
+        chunks = self._added.vectors
+        chunk, place = np.divmod(rows - fitted, len(chunks[0]))
+        for number in np.unique(chunk[~old]):
+            mine = chunk == number
+            out[mine] = chunks[number][place[mine]]
+        return out
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Searcher, (self.layout,)
+        return _restore, (self.layout, self._added, self.removed)
 
     def __deepcopy__(self, memo: Any) -> Searcher:
         return self  # nothing of it can change
@@ -111,13 +175,11 @@ class Searcher:
         ids: NDArray[np.int64] | None = None,
         form: int = PLAIN,
         threads: int = 1,
-        removed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return distances and ids (n, k) for finite queries, padded with id -1.
 
         Without `ids`, these are the rows of the items. With the PLAIN `form`, distances are as the
-        kernels compute them. Items that are `removed` (N,) are never found, beside those that a
-        filter does not allow. They widen no search.
+        kernels compute them.
         """
         count = len(queries)
         distances = np.empty((count, plan.k), dtype=np.float32)
@@ -127,10 +189,10 @@ class Searcher:
             batch = queries[part]
             if len(batch) >= FEWEST and self._large and not plan.exact:
                 order = order_batch(batch, angle=form == COSINE)
-                found = self._search(batch[order], plan, allowed, removed, ids, form, threads)
+                found = self._search(batch[order], plan, allowed, ids, form, threads)
                 distances[part][order], items[part][order] = found
             else:
-                found = self._search(batch, plan, allowed, removed, ids, form, threads)
+                found = self._search(batch, plan, allowed, ids, form, threads)
                 distances[part], items[part] = found
         return distances, items
 
@@ -139,7 +201,6 @@ class Searcher:
         queries: NDArray[np.float32],
         plan: SearchPlan,
         allowed: Allowed | None,
-        removed: NDArray[np.bool_] | None,
         ids: NDArray[np.int64] | None,
         form: int,
         threads: int,
@@ -147,7 +208,7 @@ class Searcher:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         distances = np.empty((len(queries), plan.k), dtype=np.float32)
         items = np.empty((len(queries), plan.k), dtype=np.int64)
-        selected = _select(allowed, removed, plan, len(queries))
+        selected = self._select(allowed, plan, len(queries))
         routed = None
         if threads > 1 and len(queries) == 1 and self.is_slow_to_route and not plan.exact:
             routed = self._route_on_threads(queries[0], plan, form, threads)
@@ -180,11 +241,10 @@ class Searcher:
         plan: SearchPlan,
         threads: int = 1,
         allowed: Allowed | None = None,
-        removed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
         """Return kernel distances and rows (n, k), and the work (n, 8) of each query (`WORK`)."""
         work = np.empty((len(queries), len(WORK)), dtype=np.int64)
-        found = self._search(queries, plan, allowed, removed, None, PLAIN, threads, work)
+        found = self._search(queries, plan, allowed, None, PLAIN, threads, work)
         return *found, work
 
     def route(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -200,7 +260,6 @@ class Searcher:
         allowed: Allowed | None,
         ids: NDArray[np.int64],
         form: int,
-        removed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Return distances and ids (k,) for one query, or None if it needs to be converted.
 
@@ -209,8 +268,8 @@ class Searcher:
         k = plan.k
         distances, items = np.empty(k, np.float32), np.empty(k, np.int64)
         selected: Any = ()  # most searches leave out nothing
-        if allowed is not None or removed is not None:
-            selected = _select(allowed, removed, plan)
+        if allowed is not None or self.removed is not None:
+            selected = self._select(allowed, plan)
         if self._native.search_one(query, plan, ids, form, distances, items, *selected):
             return distances, items
         return None
@@ -220,7 +279,6 @@ class Searcher:
         queries: NDArray[np.float32],
         plan: SearchPlan,
         allowed: Allowed | None = None,
-        removed: NDArray[np.bool_] | None = None,
     ) -> Explanation:
         """Run the stages of `search` and time each one; `ids` are item rows."""
         shape = len(queries), plan.k
@@ -228,7 +286,7 @@ class Searcher:
         work = np.empty((5, len(queries)), dtype=np.int64)
         widened = np.empty(len(queries))
         seconds = np.empty((len(STAGES), len(queries)))
-        selected = _select(allowed, removed, plan)
+        selected = self._select(allowed, plan)
         for i in range(len(queries)):
             found = self._native.explain(queries[i : i + 1], plan, *selected)
             items[i], votes[i], seconds[:, i] = found["items"], found["votes"], found["seconds"]
@@ -248,25 +306,28 @@ class Searcher:
             seconds=dict(zip(STAGES, seconds, strict=True)),
         )
 
+    def _select(
+        self, allowed: Allowed | None, plan: SearchPlan, queries: int = 1
+    ) -> tuple[NDArray[np.bool_] | None, NDArray[np.int32] | None, NDArray[np.bool_] | None]:
+        """Return the mask of a filter, its rows if they serve, and the mask of removed items.
 
-def _select(
-    allowed: Allowed | None,
-    removed: NDArray[np.bool_] | None,
-    plan: SearchPlan,
-    queries: int = 1,
-) -> tuple[NDArray[np.bool_] | None, NDArray[np.int32] | None, NDArray[np.bool_] | None]:
-    """Return the mask of a filter, its rows if they serve, and the mask of removed items.
-
-    Where all items are compared at once, these are the rows that are left, and no masks. A search
-    that widens far compares all allowed items, too. With their rows it need not look for them in
-    the mask. It pays to make rows for many queries.
-    """
-    if not plan.exact:
+        Where all items are compared at once, these are the rows that are left, and no masks. A
+        search that widens far compares all allowed items, too. With their rows it need not look for
+        them in the mask. It pays to make rows for many queries.
+        """
+        removed = self.removed
+        if not plan.exact:
+            if allowed is None:
+                return None, None, removed
+            return allowed.mask, allowed.rows if queries >= BLOCK else allowed.known_rows, removed
+        if removed is None:
+            return None, None if allowed is None else allowed.rows, None
         if allowed is None:
-            return None, None, removed
-        return allowed.mask, allowed.rows if queries >= BLOCK else allowed.known_rows, removed
-    if removed is None:
-        return None, None if allowed is None else allowed.rows, None
-    if allowed is None:
-        return None, np.flatnonzero(~removed).astype(np.int32), None
-    return None, allowed.rows[~removed[allowed.rows]], None
+            return None, self.left, None
+        return None, allowed.rows[~removed[allowed.rows]], None
+
+
+def _restore(
+    layout: VectorLayout, added: Added | None, removed: NDArray[np.bool_] | None
+) -> Searcher:
+    return Searcher(layout).change(added, removed)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from irli.base.logs import get_logger
 from irli.base.recipe import Recipe
 from irli.engine.centroids import find_centroids
-from irli.engine.pq import choose_pieces, encode_items, no_codes
+from irli.engine.pq import Codebook, choose_pieces, encode_items, no_codes
 from irli.engine.prefilter import LONG, no_int8_vectors, round_items
 from irli.engine.router import Router, make_router, pack
 from irli.engine.vector_layout import VectorLayout
@@ -68,7 +68,7 @@ def assemble(
     if recipe.self_hits:
         plain = _make_layout(vectors, metric, routers, offsets=offsets, items=items)
         offsets, items = add_self_hits(plain, metric, truth)
-    layout = _encode(vectors, metric, routers, offsets, items, recipe.pieces or 0, rng)
+    layout, book = _encode(vectors, metric, routers, offsets, items, recipe.pieces or 0, rng)
     log.info("assembled: %d entries, codes of %d pieces", len(items), recipe.pieces or 0)
     return VectorContents(
         metric=metric,
@@ -79,6 +79,7 @@ def assemble(
         history=join_histories(repetitions),
         defaults=SearchParameters(probes=min(_PROBES, routers[0].buckets)),
         tuned=None,
+        codebook=book,
     )
 
 
@@ -126,14 +127,15 @@ def _encode(
     items: NDArray[np.int32],
     pieces: int,
     rng: np.random.Generator,
-) -> VectorLayout:
-    """Return the layout with codes, and with 8-bit copies of long vectors."""
+) -> tuple[VectorLayout, Codebook | None]:
+    """Return the layout with codes and 8-bit copies of long vectors, and what encodes others."""
     l2 = metric == "l2"
-    parts: dict[str, Any] = {"codes": encode_items(vectors, l2, pieces, offsets, items, rng)}
+    codes, book = encode_items(vectors, l2, pieces, offsets, items, rng)
+    parts: dict[str, Any] = {"codes": codes}
     if pieces and vectors.shape[1] >= LONG:
         parts["int8"] = round_items(vectors, l2, rng)
     parts["centroids"] = find_centroids(vectors, metric, offsets[0], items)
-    return _make_layout(vectors, metric, routers, offsets=offsets, items=items, **parts)
+    return _make_layout(vectors, metric, routers, offsets=offsets, items=items, **parts), book
 
 
 def _make_layout(

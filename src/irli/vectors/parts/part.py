@@ -18,9 +18,10 @@ from irli.base.parts.local import Part
 from irli.base.threads import thread_count
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.errors import InvalidParameter
+from irli.vectors.changes.compact import Changed, compact
 from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
-from irli.vectors.cost import Sizes, count_exact_work, count_work
+from irli.vectors.cost import count_exact_work, count_work
 from irli.vectors.front import Answer, Filters, Request
 from irli.vectors.parameters import FilterPlan, SearchParameters
 from irli.vectors.range_search import find_within
@@ -43,13 +44,22 @@ class VectorPart(Part):
     ----------
     contents : VectorContents
         Its arrays are aligned, which may copy them.
+    changed : Changed, optional
+        What was added and removed since.
     """
 
-    def __init__(self, contents: VectorContents) -> None:
-        self.searcher = Searcher(contents.layout)
+    def __init__(self, contents: VectorContents, changed: Changed | None = None) -> None:
+        self.searcher = Searcher(contents.layout) if changed is None else changed.searcher
         self.contents = dataclasses.replace(contents, layout=self.searcher.layout)
+        self.changed = changed
         self.metric = contents.metric
-        self.ids = Ids(contents.ids) if contents.strings is None else TextIds(contents.strings)
+        self.ids: Ids
+        if changed is not None:
+            self.ids = changed.ids
+        elif contents.strings is None:
+            self.ids = Ids(contents.ids)
+        else:
+            self.ids = TextIds(contents.strings)
         self.names = self.ids if isinstance(self.ids, TextIds) else None
         self._form = ANSWER_FORM[contents.metric]
         self._last: tuple[Any, SearchPlan] = None, SearchPlan()  # arguments, and their plan
@@ -58,17 +68,23 @@ class VectorPart(Part):
         return vars(self) | {"_last": (None, None)}  # a copy makes its own plans
 
     def __len__(self) -> int:
-        return len(self.ids.values)
+        return len(self.searcher.left) if self.searcher.removed is not None else self.searcher.items
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors of all items (N, d), of unit length for cosine."""
-        return self.searcher.layout.vectors
+        """The vectors of all items (N, d), of unit length for cosine. After changes, a copy."""
+        if self.changed is None:
+            return self.searcher.layout.vectors
+        return self.searcher.take(self.searcher.left)
+
+    def compact(self) -> VectorContents:
+        """Return the contents of the items that are left, packed as after a fit."""
+        return self.contents if self.changed is None else compact(self.contents, self.changed)
 
     @property
     def dim(self) -> int:
         """The number of dimensions."""
-        return int(self.vectors.shape[1])
+        return int(self.searcher.layout.vectors.shape[1])
 
     @property
     def tuning(self) -> HeldOut:
@@ -140,7 +156,7 @@ class VectorPart(Part):
     def search_range(self, asked: Request, radius: float) -> RangeResult:
         """Return all items within a radius of each query."""
         parameters, filters = asked.parameters, asked.filters
-        all_items = count_exact_work(Sizes.of(self.searcher.layout), len(self))
+        all_items = count_exact_work(self.searcher.sizes, len(self))
         exact = asked._replace(parameters=dataclasses.replace(parameters, exact=True))
 
         def search(rows: NDArray[np.int64], k: int) -> Answer:
@@ -192,7 +208,7 @@ class VectorPart(Part):
         Many queries are compared with the allowed items together, so it pays for more of them.
         Where votes or scores rank, comparing is no other way to the same answer.
         """
-        sizes = Sizes.of(self.searcher.layout)
+        sizes = self.searcher.sizes
         level = math.log2(sizes.items / max(1, allowed))
         if not parameters.by_distance:
             return parameters.to_plan(k, FilterPlan(level))
@@ -219,6 +235,8 @@ class VectorPart(Part):
         from irli.vectors.tuning.measure import Meter
         from irli.vectors.tuning.tune import tune
 
+        if self.changed is not None:
+            return VectorPart(self.compact()).tune(recall, k, queries, truth)
         held, recipe = self.tuning, self.contents.recipe
         if queries is not None:
             held = hold_out(prepare_vectors(queries, self.metric))
@@ -249,10 +267,12 @@ class VectorPart(Part):
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some rows."""
-        return np.array(self.vectors[rows])
+        return self.searcher.take(rows)
 
     def loads(self) -> list[NDArray[np.int64]]:
         """Return how many items each bucket holds: an array of shape (B,) for each repetition."""
+        if self.changed is not None:
+            return list(self.changed.loads)
         return list(np.diff(self.searcher.layout.offsets, axis=1))
 
     @property
@@ -273,7 +293,7 @@ class VectorPart(Part):
             "dim": self.dim,
             "repetitions": repetitions,
             "buckets": buckets,
-            "entries": len(layout.items),
+            "entries": self.searcher.sizes.entries,
             "router_multiplications": layout.router_multiplications,
             "recipe": dataclasses.asdict(self.contents.recipe),
             "bytes": self.ids.nbytes + sum(p.nbytes for p in parts if isinstance(p, np.ndarray)),
@@ -289,7 +309,7 @@ class VectorPart(Part):
 
     def pack(self, held: bool = True, **changes: Any) -> Folder:
         """Return this part as a folder in memory. Without `held`, it has no queries to tune by."""
-        contents = dataclasses.replace(self.contents, **changes)
+        contents = dataclasses.replace(self.compact(), **changes)
         if not held:
             contents = dataclasses.replace(contents, tuning=hold_out(self.tuning.queries[:0]))
         return pack_vectors(contents)

@@ -58,7 +58,7 @@ class Meter:
 
     def measure_sizes(self) -> Sizes:
         """Return the sizes that decide what a search costs."""
-        return Sizes.of(self.searcher.layout)
+        return self.searcher.sizes
 
     def sample(self, most: int) -> NDArray[np.float32]:
         """Return some of the items."""
@@ -83,10 +83,9 @@ class Meter:
         self, queries: NDArray[np.float32], k: int, parameters: SearchParameters, fill: bool
     ) -> Searched:
         """Search, and count the work. Without `fill`, more work never lowers the recall."""
-        layout = self.searcher.layout
-        plan = parameters.to_plan(min(k, len(layout.vectors)), fill=fill)
+        plan = parameters.to_plan(min(k, self.searcher.items), fill=fill)
         distances, rows, counts = self.searcher.measure(queries, plan, thread_count(None))
-        work = count_query_work(Sizes.of(layout), counts)
+        work = count_query_work(self.searcher.sizes, counts)
         return Searched(distances, rows, counts.astype(np.float64), work)
 
 
