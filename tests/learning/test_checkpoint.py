@@ -166,13 +166,15 @@ def test_all_repetitions_are_loaded_or_what_is_missing_is_named(tmp_path: Path) 
 
 def test_a_checkpoint_is_marked_by_problem_and_recipe(tmp_path: Path) -> None:
     problem, recipe = vector_task(small_default())
-    with open_checkpoint(tmp_path / "new" / "folder", problem, recipe, needed=False) as checkpoint:
+    with open_checkpoint(
+        tmp_path / "new" / "folder", problem, recipe, [], needed=False
+    ) as checkpoint:
         assert checkpoint.mark == problem.fingerprint(recipe)
         assert checkpoint.folder == tmp_path / "new" / "folder"
         assert checkpoint.folder.is_dir()
-    with open_checkpoint(None, problem, recipe, needed=False) as checkpoint:
+    with open_checkpoint(None, problem, recipe, [], needed=False) as checkpoint:
         assert checkpoint.folder is None
-    with open_checkpoint(None, problem, recipe, needed=True) as checkpoint:
+    with open_checkpoint(None, problem, recipe, [], needed=True) as checkpoint:
         assert checkpoint.folder is not None
         assert checkpoint.folder.is_dir()
     assert not checkpoint.folder.exists()
@@ -180,12 +182,12 @@ def test_a_checkpoint_is_marked_by_problem_and_recipe(tmp_path: Path) -> None:
 
 def test_two_builds_cannot_use_one_checkpoint(tmp_path: Path) -> None:
     problem, recipe = vector_task(small_default())
-    with open_checkpoint(tmp_path, problem, recipe, needed=False) as checkpoint:
+    with open_checkpoint(tmp_path, problem, recipe, [], needed=False) as checkpoint:
         checkpoint.save([0], group_of([0]))
         refused = pytest.raises(InvalidParameter, match=r"'checkpoint'.*Another build is running")
-        with refused, open_checkpoint(tmp_path, problem, recipe, needed=False):
+        with refused, open_checkpoint(tmp_path, problem, recipe, [], needed=False):
             pass
         assert checkpoint.load([0]) is not None
-    with open_checkpoint(tmp_path, problem, recipe, needed=False):
+    with open_checkpoint(tmp_path, problem, recipe, [], needed=False):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["repetition-0000.npz"]

@@ -259,3 +259,31 @@ def test_a_missing_second_bucket_changes_nothing() -> None:
         padded.centroids, False, padded.queries, (row, both, weight)
     )
     assert (padded.weights.slope, padded.weights.near) == (alone.weights.slope, alone.weights.near)
+
+
+# --- learning on -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("near", [0.0, 0.5])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_routers_are_read_in_the_scale_of_new_ones(near: float, rounded: bool) -> None:
+    weights = draw(9, 4, 6, 5)
+    rows = (np.random.default_rng(0).normal(size=(200, 9)) * 50 + 9).astype(np.float32)
+    weights.standardize(rows)
+    weights.near, weights.most, weights.slope = near, 3.0, 0.25
+    router = weights.to_routers()[0]
+    if rounded:
+        router = router.to_int8(rows)
+    again = read_routers([router], rows)
+    tolerance = 0.1 if rounded else 1e-3
+    right = log_scores(score(weights, rows), "softmax")
+    np.testing.assert_allclose(log_scores(score(again, rows), "softmax"), right, atol=tolerance)
+    assert again.linear == 4
+    assert again.scale == pytest.approx(weights.scale, rel=1e-3)
+    assert again.gain == weights.gain
+    np.testing.assert_allclose(np.linalg.norm(again.project[:, :4], axis=0), 1, rtol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(again.project[:, 4:], axis=0), 3 / 3**0.5, rtol=1e-3)
+    np.testing.assert_allclose(again.to_routers()[0].log_probabilities(rows), right, atol=tolerance)
+    if near:
+        found = again.near, again.most, again.slope
+        assert found == pytest.approx((near, 3.0, 0.25), rel=1e-2)

@@ -98,6 +98,13 @@ class Router(NamedTuple):
             zero=ZERO * rounded.sum(axis=0, dtype=np.int32),
         )
 
+    def to_float(self) -> Router:
+        """Return the router with 32-bit weights, up to the rounding of those of 8 bits."""
+        if not self.bytes.size:
+            return self
+        plain = make_router(self.project, self.shift, self.linear, self._dequantize(), self.bias)
+        return plain._replace(centre=self.centre, soften=self.soften)
+
     def _dequantize(self) -> NDArray[np.float32]:
         """Return W (G, B) of an int8 router as floats."""
         rounded = untile(self.bytes, len(self.shift), self.buckets)

@@ -136,13 +136,22 @@ def _read_state(saved: Mapping[str, Any]) -> Arrays:
 
 @contextmanager
 def open_checkpoint(
-    folder: StrPath | None, problem: Problem, recipe: Recipe, *, needed: bool
+    folder: StrPath | None,
+    problem: Problem,
+    recipe: Recipe,
+    start: list[Repetition],
+    *,
+    needed: bool,
 ) -> Iterator[Checkpoint]:
-    """Open the checkpoint of a problem. If one is needed but no folder given, use a temporary."""
+    """Open the checkpoint of a problem that is learned on from `start`.
+
+    If one is needed but no folder given, use a temporary.
+    """
     if folder is None and not needed:
         yield Checkpoint(None, "")
         return
-    mark = problem.fingerprint(recipe)
+    routers = [value for one in start for value in one.router if isinstance(value, np.ndarray)]
+    mark = problem.fingerprint(recipe, [*routers, *(one.partition.assignment for one in start)])
     if folder is not None:
         with claim_checkpoint(Path(folder)):
             yield Checkpoint(folder, mark)

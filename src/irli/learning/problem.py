@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -106,15 +107,17 @@ class Problem:
         arrays["items_are_queries"] = bool(arrays["items_are_queries"])
         return cls(metric=(folder / "metric").read_text(), **arrays)
 
-    def fingerprint(self, recipe: Recipe) -> str:
-        """Return a checksum of the problem and the recipe, by which checkpoints are found again.
+    def fingerprint(self, recipe: Recipe, more: Iterable[NDArray[Any]] = ()) -> str:
+        """Return a checksum of problem and recipe, by which checkpoints are found again.
+
+        `more` are other arrays that decide what is learned.
 
         Without a shared trunk, it is that of any number of repetitions: more go on from fewer.
         """
         if recipe.trunk != "shared":
             recipe = dataclasses.replace(recipe, repetitions=1)
         digest = hashlib.sha256(repr((self.metric, recipe)).encode())
-        for value in self._collect_arrays().values():
+        for value in (*self._collect_arrays().values(), *more):
             digest.update(repr((value.shape, value.dtype.str)).encode())
             digest.update(np.ascontiguousarray(value).data)
         return digest.hexdigest()

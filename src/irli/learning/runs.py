@@ -30,16 +30,17 @@ def learn(
     options: LearnOptions,
     start: list[Repetition] | None = None,
 ) -> list[Repetition]:
-    """Learn R repetitions: the outer loop of Algorithm 1.
+    """Learn R repetitions, or on from those of `start`: the outer loop of Algorithm 1.
 
     With several workers, the recipe must have `boost=False` and `trunk="own"`. Then no repetition
     depends on another.
     """
     _check_workers(options.workers, recipe)
     many = options.workers > 1
-    with open_checkpoint(options.checkpoint, problem, recipe, needed=many) as checkpoint:
+    given = start or []
+    with open_checkpoint(options.checkpoint, problem, recipe, given, needed=many) as checkpoint:
         if many:
-            _learn_in_processes(problem, recipe, checkpoint, options)
+            _learn_in_processes(problem, recipe, given, checkpoint, options)
         done: list[Repetition] = []
         with use_threads(options.thread_count):
             for numbers in group_repetitions(recipe):
@@ -50,7 +51,7 @@ def learn(
                         recipe,
                         numbers,
                         done,
-                        start=None if start is None else [start[n] for n in numbers],
+                        start=_pick(given, numbers),
                         device=options.device,
                         progress=options.progress,
                         **_resume(checkpoint, numbers, options.device),
@@ -66,6 +67,7 @@ def learn_group(
     numbers: list[int],
     checkpoint: Checkpoint,
     options: LearnOptions,
+    start: list[Repetition] | None = None,
 ) -> None:
     """Learn one group of repetitions and save it, unless the checkpoint already has it.
 
@@ -80,10 +82,16 @@ def learn_group(
             recipe,
             numbers,
             earlier,
+            start=start,
             device=options.device,
             **_resume(checkpoint, numbers, options.device),
         )
     checkpoint.save(numbers, group)
+
+
+def _pick(start: list[Repetition], numbers: list[int]) -> list[Repetition] | None:
+    """Return what a group of repetitions starts from, if there is anything."""
+    return [start[number] for number in numbers] if start else None
 
 
 class _Resume(TypedDict):
@@ -113,7 +121,11 @@ def _check_workers(workers: int, recipe: Recipe) -> None:
 
 
 def _learn_in_processes(
-    problem: Problem, recipe: Recipe, checkpoint: Checkpoint, options: LearnOptions
+    problem: Problem,
+    recipe: Recipe,
+    start: list[Repetition],
+    checkpoint: Checkpoint,
+    options: LearnOptions,
 ) -> None:
     """Learn the repetitions that the checkpoint does not have, in parallel processes."""
     missing = [group for group in group_repetitions(recipe) if checkpoint.load(group) is None]
@@ -126,7 +138,9 @@ def _learn_in_processes(
         problem.save(Path(shared))
         with ProcessPoolExecutor(options.workers, context, _take_device, (devices,)) as pool:
             jobs = [
-                pool.submit(_learn_saved, shared, recipe, group, checkpoint, threads)
+                pool.submit(
+                    _learn_saved, shared, recipe, group, checkpoint, threads, _pick(start, group)
+                )
                 for group in missing
             ]
             try:
@@ -168,7 +182,8 @@ def _learn_saved(
     numbers: list[int],
     checkpoint: Checkpoint,
     threads: int,
+    start: list[Repetition] | None,
 ) -> None:
     """Learn one group of a saved problem. Runs in a worker process."""
     options = LearnOptions(threads=threads, device=_device)
-    learn_group(Problem.load(Path(folder)), recipe, numbers, checkpoint, options)
+    learn_group(Problem.load(Path(folder)), recipe, numbers, checkpoint, options, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from irli.base.types import Arrays, Sparse
 from irli.learning.affinity import Affinity, SummedAffinity, choose_probe_cut
 from irli.learning.batches import Inputs
 from irli.learning.devices import CPU, name_device
-from irli.learning.initial import limit_load, make_first_partition, make_weights
+from irli.learning.initial import limit_load, make_first_partition, make_weights, place_new
 from irli.learning.network import Lesson, NativeNetwork, Network, Rates, log_scores
 from irli.learning.partition import Partition, assign_bounded, assign_least_loaded
 from irli.learning.problem import Problem
@@ -144,16 +145,28 @@ class Learner:
                 Head(number, place, repetition.partition, moving)
                 for place, (number, repetition) in enumerate(zip(numbers, start, strict=True))
             ]
-        weights = read_routers([one.router for one in start]) if start else self._begin(numbers)
+        weights = self._go_on(start) if start else self._begin(numbers)
         if saved is not None:
             weights.near, weights.most, weights.slope = read_soften(saved)
         self.network = open_network(weights, problem, recipe, device, numbers[0])
         self.rates = schedule_rates(recipe, self._count_steps())
         self.epoch = 0 if saved is None else unpack_state(self, saved)  # the last finished one
-        if saved is None and start is None and recipe.buckets_per_item > 1:
-            for head in self.heads:
+        for head in self.heads if saved is None else []:
+            if start is not None and problem.items_are_queries:
+                score = partial(self._score_items, head.place)
+                head.partition = place_new(head.partition, score, recipe)
+            elif start is None and recipe.buckets_per_item > 1:
                 first = head.partition.assignment[:, 0]
                 head.partition = self._assign(head, self._score_affinity(head), first)
+
+    def _go_on(self, start: list[Repetition]) -> Weights:
+        """Return the weights of earlier routers."""
+        queries, routers = self.problem.queries, [one.router for one in start]
+        scaled = self.recipe.standardize and isinstance(queries, np.ndarray)
+        return read_routers(routers, np.asarray(queries) if scaled else None)
+
+    def _score_items(self, place: int, items: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self.network.score(self.points.take(items), place)
 
     def _begin(self, numbers: Sequence[int]) -> Weights:
         """Return the first weights, those of centroids if there are any, and make partitions."""

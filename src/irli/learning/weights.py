@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,13 +73,35 @@ class Weights:
             length = float(np.sqrt((rows.data.astype(np.float64) ** 2).sum() / rows.shape[0]))
             self.scale = length or 1.0
             return
-        blocks = [rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)]
-        centre = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / len(rows)
+        centre = sum(block.sum(axis=0, dtype=np.float64) for block in _cut(rows)) / len(rows)
         self.centre = np.asarray(centre, dtype=np.float32)
-        square = sum(float(np.square(block - centre).sum()) for block in blocks)
+        square = sum(float(np.square(block - centre).sum()) for block in _cut(rows))
         self.scale = (square / len(rows)) ** 0.5 or 1.0
         self.project[:, self.linear :] *= rows.shape[1] ** 0.5 / self.gain
         self.gain = rows.shape[1] ** 0.5
+
+    def rescale(self, rows: Floats) -> None:
+        """Scale queries and features as those of a new network. It changes no logit."""
+        if not self.near:  # else distances are those from the old centre
+            centre = sum(block.sum(axis=0, dtype=np.float64) for block in _cut(rows)) / len(rows)
+            self.centre += np.asarray(centre, dtype=np.float32)
+            self.shift += np.asarray(centre @ self.project, dtype=np.float32)
+        square = sum(float(np.square(block - self.centre).sum()) for block in _cut(rows))
+        self.scale = (square / len(rows)) ** 0.5 or 1.0
+        self.gain = rows.shape[1] ** 0.5
+        lengths = np.linalg.norm(self.project, axis=0) * self.scale
+        usual = np.full(len(lengths), self.gain / 3**0.5)  # of numbers from [-1, 1]
+        usual[: self.linear] = 1.0
+        factor = np.divide(usual, lengths, out=np.ones_like(usual), where=lengths > 0)
+        self.project *= (self.scale * factor).astype(np.float32)
+        self.shift *= factor.astype(np.float32)
+        self.out /= factor.astype(np.float32)
+        self.near *= self.scale**2
+        self.most /= self.scale**2
+        self.slope /= self.scale**2
+        if self.linear and not self.slope:  # centroids are about as long as queries
+            sharpness = np.linalg.norm(self.out[..., : self.linear], axis=2).mean()
+            self.slope = 2 / max(1.0, float(sharpness))
 
     def start_from_centroids(
         self,
@@ -167,8 +190,11 @@ def draw_weights(
     )
 
 
-def read_routers(routers: list[Router]) -> Weights:
-    """Return the weights of routers that share a trunk, and have no linear part.
+def read_routers(routers: list[Router], rows: Floats | None = None) -> Weights:
+    """Return the weights of routers that share a trunk, to learn on from.
+
+    Rounding to 8 bits has scaled their features. With dense `rows`, typical queries, features and
+    queries get the scale that `standardize` and a warm start give them, which changes no logit.
 
     Examples
     --------
@@ -177,15 +203,27 @@ def read_routers(routers: list[Router]) -> Weights:
     >>> np.array_equal(again.out, weights.out)
     True
     """
-    first = routers[0]
-    return Weights(
-        0,
+    first = routers[0].to_float()
+    centre = np.array(first.centre)
+    weights = Weights(
+        first.linear,
         np.array(first.project),
-        np.array(first.shift),
-        np.stack([router.weights.T for router in routers]),
+        first.shift + centre @ first.project,
+        np.stack([router.to_float().weights.T for router in routers]),
         np.stack([router.bias for router in routers]),
-        np.zeros(len(first.project), dtype=np.float32),
+        centre,
     )
+    weights.near, by_logit, most = (float(number) for number in first.soften)
+    if weights.near:
+        weights.most, weights.slope = most / weights.near, by_logit / weights.near
+    if rows is not None:
+        weights.rescale(rows)
+    return weights
+
+
+def _cut(rows: Floats) -> Iterator[Floats]:
+    for start in range(0, len(rows), _BLOCK):
+        yield rows[start : start + _BLOCK]
 
 
 def _draw(shape: tuple[int, ...], inputs: int, rng: np.random.Generator) -> Floats:

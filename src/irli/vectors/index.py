@@ -78,6 +78,7 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
         relevance: Any = None,
         *,
         neighbors: Any = None,
+        start: VectorIndex | None = None,
         **options: Unpack[LearnArguments],
     ) -> VectorIndex:
         """Learn an index of the vectors `X`, and tune the search to recall 0.95 at k = 10.
@@ -97,12 +98,18 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
             neighbours. The recipe "exact" cannot learn it, and refuses it.
         neighbors : int array of shape (N, j), optional
             The nearest neighbours of each item, without itself. By default they are computed.
+        start : VectorIndex, optional
+            An earlier index of similar items, in memory or loaded. Its routers learn on, and items
+            that both have, with the same id and vector, begin in their buckets. Where a tenth of
+            the items are new, that takes a fifth of the time. The recipe is that of `start` unless
+            one is given, which must then have as many repetitions and buckets.
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`.
         """
         from irli.base.sparse import as_relevance
         from irli.learning.options import LearnArguments, LearnOptions
         from irli.vectors.build.assemble import assemble, assemble_exact
+        from irli.vectors.build.start import choose_recipe, shorten, start_from
 
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
         run = LearnOptions(**options)
@@ -116,6 +123,9 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
         recipe = as_recipe(self._given["recipe"])
         if relevance is not None and recipe.name == AUTO:
             recipe = as_recipe("relevance")
+        if start is not None:
+            earlier = _read_start(start)
+            recipe = choose_recipe(recipe, earlier.recipe)
         recipe = recipe.resolve(count, dim)
         given = None
         if queries is not None:
@@ -135,10 +145,12 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
         from irli.vectors.tuning.tune import KS
 
         check_device(run.device, recipe.mixed_precision)  # fails early
+        begin = None if start is None else start_from(earlier, vectors, named, metric, recipe)
+        learned = recipe if begin is None else shorten(recipe)
         problem, held, truth = make_problem(
             vectors,
             metric,
-            recipe,
+            learned,
             queries=given,
             relevance=wanted,
             neighbors=near,
@@ -147,7 +159,7 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
             threads=run.thread_count,
             progress=run.progress,
         )
-        repetitions = learn(problem, recipe, run)
+        repetitions = learn(problem, learned, run, begin)
         contents = assemble(
             vectors, metric, recipe, repetitions, ids=named.values, held=held, truth=truth
         )
@@ -272,6 +284,16 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
         contents = unpack_vectors(folder)
         index = cls(contents.metric, recipe=contents.recipe)
         return index._set(contents)
+
+
+def _read_start(start: Any) -> VectorContents:
+    """Return what a fit starts from."""
+    if not isinstance(start, VectorIndex):
+        raise InvalidParameter(
+            "The 'start' parameter of fit must be a VectorIndex that has learned. "
+            f"Got {type(start).__name__} instead. Open a folder with irli.load."
+        )
+    return start._fitted().contents
 
 
 def _check_neighbors(neighbors: Any, items: int) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from irli.base.threads import limit_blas
 from irli.cluster.build.job import Job
 from irli.cluster.build.workdir import is_complete, mark_complete, unmark_complete
 from irli.cluster.shards.ray_client import connect, unwrap_errors
-from irli.errors import ClusterError
+from irli.errors import ClusterError, InvalidParameter
 from irli.learning import check_device
 from irli.learning.checkpoint import Checkpoint, claim_checkpoint
 from irli.learning.options import LearnArguments, LearnOptions
@@ -70,6 +70,11 @@ def _run_here(job: Job, groups: list[list[list[int]]], progress: Progress) -> No
 
 def check_options(options: dict[str, Any]) -> LearnOptions:
     """Return the options of a sharded `fit`. Ray replaces workers, so there may be only one."""
+    if "start" in options:
+        raise InvalidParameter(
+            "The 'start' parameter of fit must be left out for a ShardedIndex: its items may come "
+            f"into other shards. Got {type(options['start']).__name__}. Use a VectorIndex for it."
+        )
     check_keywords(options, LearnArguments.__annotations__, owner="fit")
     workers = options.get("workers", 1)
     check_int("workers", workers, at_least=1, at_most=1, owner="fit of a sharded index")
