@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from irli.labels.front import Prediction
     from irli.labels.index import LabelIndex
     from irli.loading import load
+    from irli.store.filters import field
     from irli.vectors.index import VectorIndex
     from irli.vectors.parameters import SearchParameters
     from irli.vectors.results import RangeResult, SearchResult
@@ -65,6 +66,7 @@ __all__ = [
     "ShardUnavailable",
     "VectorIndex",
     "errors",
+    "field",
     "load",
     "recipe",
     "set_threads",
@@ -80,12 +82,13 @@ _HOME = {
     "SearchParameters": "irli.vectors.parameters",
     "SearchResult": "irli.vectors.results",
     "VectorIndex": "irli.vectors.index",
+    "field": "irli.store.filters",
     "load": "irli.loading",
     "recipe": "irli.base.recipe",
     "set_threads": "irli.base.threads",
     "show_versions": "irli.versions",
 }
-_ROOMS = ("base", "cluster", "engine", "errors", "labels", "learning", "vectors")
+_ROOMS = ("base", "cluster", "engine", "errors", "labels", "learning", "store", "vectors")
 
 
 def __getattr__(name: str) -> Any:
