@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DimensionMismatch,
         FormatError,
         IncompatibleVersion,
+        IndexInUse,
         InvalidParameter,
         IrliError,
         IrliWarning,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         NotFitted,
         NotInShards,
         ShardUnavailable,
+        StorageError,
     )
     from irli.labels.front import Prediction
     from irli.labels.index import LabelIndex
@@ -50,6 +52,7 @@ __all__ = [
     "DimensionMismatch",
     "FormatError",
     "IncompatibleVersion",
+    "IndexInUse",
     "InvalidParameter",
     "IrliError",
     "IrliWarning",
@@ -64,6 +67,7 @@ __all__ = [
     "SearchParameters",
     "SearchResult",
     "ShardUnavailable",
+    "StorageError",
     "VectorIndex",
     "errors",
     "field",

@@ -42,6 +42,14 @@ class IncompatibleVersion(FormatError):
     """An index folder has a format version that this version of irli cannot read."""
 
 
+class IndexInUse(IrliError, RuntimeError):
+    """Another process, or another object of this one, has the index open for changes."""
+
+
+class StorageError(IrliError, OSError):
+    """The disk refused a change: it is full, or broken. Nothing of the change is there."""
+
+
 class MissingDependency(IrliError, ImportError):
     """An optional package is needed but not installed."""
 

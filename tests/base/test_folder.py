@@ -322,7 +322,7 @@ def test_an_edited_manifest_is_noticed(index: Path) -> None:
 
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_newer_version_asks_for_an_upgrade(index: Path, seal: bool) -> None:
-    edit_manifest(index, lambda manifest: manifest.update(version=2, files=[]), seal=seal)
+    edit_manifest(index, lambda manifest: manifest.update(version=3, files=[]), seal=seal)
     with pytest.raises(IncompatibleVersion, match="Upgrade irli"):
         read_folder(index)
 
@@ -332,6 +332,12 @@ def test_a_newer_version_asks_for_an_upgrade(index: Path, seal: bool) -> None:
     [
         lambda m: m.update(version=0),
         lambda m: m.update(version="1"),
+        lambda m: m.update(version=2),
+        lambda m: m.update(version=True),
+        lambda m: m.update(store={"name": "store.0123456789abcdef", "applied": 0}),
+        lambda m: m.update(version=2, store={"name": "../store", "applied": 0}),
+        lambda m: m.update(version=2, store={"name": "store.0123456789abcdef", "applied": -1}),
+        lambda m: m.update(version=2, store={"name": "store.0123456789abcdef"}),
         lambda m: m.update(version=None),
         lambda m: m.update(kind=3),
         lambda m: m.update(meta=[]),

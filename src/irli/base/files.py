@@ -1,4 +1,4 @@
-"""Output files and folders, atomic writes, file locks, opening regular files, syncing to disk."""
+"""Output files and folders, atomic writes, locks, opening regular files, syncing to disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import IO
 
 from irli.base.types import StrPath
-from irli.errors import InvalidParameter
+from irli.errors import IndexInUse, InvalidParameter
 
 LONGEST_LINE = 64 << 20  # bytes; more is no text, or a file made to fill the memory
 # What the system says of a path that cannot be written, whatever is written.
 _BLAMED = {"ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "EACCES", "EPERM", "EROFS", "ENAMETOOLONG"}
+_WRITER = ".irli.writer"
+_FAR = 1 << 30  # beyond what is written into a lock's file
 TEMPORARY = re.compile(r"\.irli-[0-9a-f]{32}\.tmp")  # names of files that are not complete
 
 
@@ -162,10 +164,13 @@ def open_regular(path: Path) -> BufferedReader:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file. The lock ends with the process that holds it."""
+    """Hold an exclusive lock on a file. The lock ends with the process that holds it.
+
+    A thread that holds it may take it again.
+    """
     from filelock import FileLock
 
-    with FileLock(path):
+    with FileLock(path.resolve(), is_singleton=True):
         yield
 
 
@@ -207,6 +212,61 @@ def claim_folder(folder: Path, name: str, in_use: str) -> Iterator[None]:
         with suppress(OSError):  # Windows removes it when the lock is released
             path.unlink()
         lock.release()
+
+
+class WriterLock:
+    """Hold a folder as the only one who changes it, or raise `IndexInUse`.
+
+    The lock ends with `release`, or with the process. A forked child does not have it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder / _WRITER, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock_descriptor(self._descriptor)
+        except OSError:
+            holder = os.read(self._descriptor, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise IndexInUse(
+                f"The index at {folder} is open for changes in process {holder}, and only one may "
+                "change it. Close it there, or open it here for reading."
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        _HELD.add(self)
+
+    def release(self) -> None:
+        """End the lock. A second call does nothing."""
+        if self in _HELD:
+            _HELD.discard(self)
+            os.close(self._descriptor)
+
+
+_HELD: set[WriterLock] = set()
+
+
+def _lock_descriptor(descriptor: int) -> None:
+    """Lock an open file, or raise OSError if it is locked by another opening of it."""
+    if os.name == "nt":
+        import msvcrt
+
+        os.lseek(descriptor, _FAR, os.SEEK_SET)  # what is locked cannot be read there
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _release_all() -> None:
+    for lock in list(_HELD):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has the same open file, and would keep it locked after its parent has ended.
+    os.register_at_fork(after_in_child=_release_all)
 
 
 def sync_directory(path: Path) -> None:

@@ -40,12 +40,20 @@ from irli.base.data_files import (
     write_npy,
     write_tensors,
 )
-from irli.base.files import TEMPORARY, lock_file, make_folder, open_regular, sync_directory
+from irli.base.files import (
+    TEMPORARY,
+    WriterLock,
+    lock_file,
+    make_folder,
+    open_regular,
+    sync_directory,
+)
 from irli.base.types import StrPath
 from irli.errors import FormatError, IncompatibleVersion, InvalidParameter
 
 FORMAT = "irli-index"
 VERSION = 1
+WITH_STORE = 2  # the version of a folder that names a store of changes
 VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
 
 T = TypeVar("T")
@@ -56,6 +64,7 @@ _ROUTERS = "routers"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DATA = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|safetensors)")
 _PART = re.compile(r"part\.[0-9a-f]{16}\.json")
+_STORE = re.compile(r"store\.[0-9a-f]{16}")
 _DTYPE = re.compile(r"\|[biu]1|<[iuf][248]")
 _MOST_MANIFEST = 64 << 20  # bytes; a manifest has some kilobytes
 _MOST_AXES = 8
@@ -75,6 +84,7 @@ class Folder:
     arrays : the large arrays, one ``.npy`` file each. They are memory-mapped when read.
     tensors : the router weights, all in one safetensors file.
     parts : the names of the manifests of its parts, in the same folder.
+    store : the name of the store of changes, and the last change that the arrays have.
     """
 
     kind: str
@@ -82,6 +92,7 @@ class Folder:
     arrays: dict[str, Array]
     tensors: dict[str, Array]
     parts: Sequence[str] = ()
+    store: dict[str, Any] | None = None
 
 
 def write_folder(path: StrPath, folder: Folder) -> None:
@@ -117,6 +128,18 @@ def changing(root: Path) -> Iterator[None]:
             _sweep(root)
 
 
+@contextmanager
+def holding(root: Path) -> Iterator[None]:
+    """Hold an index folder so that no file that it names is removed."""
+    with lock_file(root / _LOCK):
+        yield
+
+
+def make_store_name() -> str:
+    """Return a name for a new store. Its files have names that start with it and a dot."""
+    return f"store.{os.urandom(DIGITS // 2).hex()}"
+
+
 def write_part(root: Path, part: Folder) -> str:
     """Write a part into a folder that is being changed. Return the name of its manifest."""
     _check_folder(part)
@@ -129,16 +152,36 @@ def write_part(root: Path, part: Folder) -> str:
 
 def publish(root: Path, folder: Folder) -> None:
     """Make a folder that is being changed hold this index. Its parts must have been written."""
-    manifest = _make_manifest(root, folder)
-    # The files must be on disk before the manifest that names them.
-    sync_directory(root)
-    _write_manifest(root, MANIFEST, manifest)
-    sync_directory(root)
+    with _leaving_store(root, folder):
+        manifest = _make_manifest(root, folder)
+        # The files must be on disk before the manifest that names them.
+        sync_directory(root)
+        _write_manifest(root, MANIFEST, manifest)
+        sync_directory(root)
+
+
+@contextmanager
+def _leaving_store(root: Path, folder: Folder) -> Iterator[None]:
+    """Raise if another index takes the place of one that is open for changes."""
+    named = None
+    with suppress(FormatError):
+        named = read_manifest(root).get("store")
+    if named is None or (folder.store is not None and folder.store["name"] == named["name"]):
+        yield
+        return
+    lock = WriterLock(root)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _make_manifest(root: Path, folder: Folder) -> dict[str, Any]:
-    header = {"format": FORMAT, "version": VERSION, "irli": package_version()}
+    version = VERSION if folder.store is None else WITH_STORE
+    header = {"format": FORMAT, "version": version, "irli": package_version()}
     content = {"kind": folder.kind, "meta": folder.meta, "parts": list(folder.parts)}
+    if folder.store is not None:
+        content["store"] = folder.store
     return _seal(header | content | {"files": _write_files(root, folder)})
 
 
@@ -189,7 +232,8 @@ def read_folder(path: StrPath, *, mmap: bool = True, verify: bool = True) -> Fol
             else:
                 read = map_npy if mmap else read_npy
                 arrays[name] = read(root, entry, file, verify)
-    return Folder(manifest["kind"], manifest["meta"], arrays, tensors, manifest["parts"])
+    kind, meta, parts = manifest["kind"], manifest["meta"], manifest["parts"]
+    return Folder(kind, meta, arrays, tensors, parts, manifest.get("store"))
 
 
 def retry_if_replaced(path: StrPath, load: Callable[[], T]) -> T:
@@ -270,14 +314,14 @@ def read_manifest(path: StrPath) -> dict[str, Any]:
             "Pass the path given to save()."
         )
     version = manifest.get("version")
-    if type(version) is int and version > VERSION:
+    if type(version) is int and version > WITH_STORE:
         raise IncompatibleVersion(
             f"{root} has format version {version}, written by irli {manifest.get('irli')}, but "
-            f"this irli reads versions up to {VERSION}. Upgrade irli to open it."
+            f"this irli reads versions up to {WITH_STORE}. Upgrade irli to open it."
         )
     if manifest.get("checksum") != sealed["checksum"]:
         raise damage_error(root, f"{MANIFEST} does not match its own checksum: it has been edited")
-    if version != VERSION or not _is_well_formed(manifest):
+    if not _is_well_formed(manifest):
         raise damage_error(root, f"{MANIFEST} does not follow format version {version}")
     if part and (root.name != _name_part(manifest) or manifest["parts"]):
         raise damage_error(root.parent, f"{root.name} does not hold the part of its name")
@@ -306,7 +350,19 @@ def _is_well_formed(manifest: dict[str, Any]) -> bool:
     match manifest:
         case {"kind": str(), "meta": dict(), "files": dict() as files, "parts": list() as parts}:
             named = all(isinstance(part, str) and _PART.fullmatch(part) for part in parts)
+            named = named and _has_well_formed_store(manifest)
             return named and all(_is_well_formed_entry(*item) for item in files.items())
+    return False
+
+
+def _has_well_formed_store(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest names a store, if its version is one that has a store."""
+    match manifest:
+        case {"version": int() as version} if type(version) is int and version == VERSION:
+            return "store" not in manifest
+        case {"version": int() as version, "store": {"name": str() as name, "applied": applied}}:
+            fits = type(applied) is int and 0 <= applied < 1 << 63
+            return version == WITH_STORE and fits and _STORE.fullmatch(name) is not None
     return False
 
 
@@ -381,13 +437,18 @@ def _sweep(root: Path) -> None:
     # If a manifest cannot be read, its data files are kept: it may still be repaired.
     with suppress(FormatError):
         named: set[str] = set()
+        stores: set[str] = set()
         if (root / MANIFEST).exists():
             whole = read_manifest(root)
             named |= set(whole["parts"])
             for each in (whole, *(read_manifest(root / part) for part in whole["parts"])):
                 named |= {entry["file"] for entry in each["files"].values()}
+                stores |= {each["store"]["name"]} if "store" in each else set()
         known = re.compile(f"{_DATA.pattern}|{_PART.pattern}")
         ours += [p for p in root.iterdir() if known.fullmatch(p.name) and p.name not in named]
+        of_store = re.compile(rf"({_STORE.pattern})\..+")
+        found = ((path, of_store.fullmatch(path.name)) for path in root.iterdir())
+        ours += [path for path, match in found if match and match[1] not in stores]
     for path in ours:
         with suppress(OSError):
             path.unlink()

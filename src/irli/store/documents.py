@@ -148,3 +148,23 @@ def find(document: Any, path: Path) -> Any:
         else:
             return MISSING
     return document
+
+
+def remove(document: Any, path: Path) -> None:
+    """Remove what a document has at a path. Lists on the way are opened.
+
+    Examples
+    --------
+    >>> document = {"author": {"name": "x", "age": 3}}
+    >>> remove(document, ("author", "age"))
+    >>> document
+    {'author': {'name': 'x'}}
+    """
+    if isinstance(document, list):
+        for member in document:
+            remove(member, path)
+    elif isinstance(document, dict):
+        if len(path) == 1:
+            document.pop(path[0], None)
+        else:
+            remove(document.get(path[0]), path[1:])
