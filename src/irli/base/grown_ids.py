@@ -31,6 +31,10 @@ class AddedRows:
         self.ids.extend(ids)
         self.rows.update(zip(ids, range(start, start + len(ids)), strict=True))
 
+    def skip(self, count: int) -> None:
+        """Add rows without an id."""
+        self.ids.extend([None] * count)
+
     def find(self, id: Any, count: int) -> int:
         """Return the last of the first `count` rows that was added with an id, or -1."""
         row = self.rows.get(id, -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -30,6 +30,10 @@ class Deny:
     """
 
     ids: Any
+
+
+class Where:
+    """The base class of a filter by what the payloads of items say."""
 
 
 class Allowed:
@@ -482,5 +486,6 @@ def check_filters(filters: list[Any], queries: int) -> None:
 
 def _is_filter(value: Any) -> bool:
     """Whether a value is a filter, and not an id or a bool."""
-    plain = value is None or isinstance(value, Allowed | Deny | Set | range | list | tuple)
+    kinds = Allowed | Deny | Where | Mapping | Set | range | list | tuple
+    plain = value is None or isinstance(value, kinds)
     return plain or callable(value) or np.ndim(value) > 0

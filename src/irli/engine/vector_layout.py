@@ -116,7 +116,9 @@ def check_layout(layout: VectorLayout) -> None:
 
     The projection is left out. It is computed from the other arrays and never read from a file.
     """
-    items, dim = check_array("vectors", layout.vectors, np.float32, None, None, filled=True)
+    items, dim = check_array("vectors", layout.vectors, np.float32, None, None)
+    if dim == 0:
+        raise array_error("vectors", "have at least one dimension", "none")
     shape = check_array("bias", layout.bias, np.float32, None, None, filled=True)
     check_buckets(layout.offsets, layout.items, shape, items)
     _check_routers(layout, dim)

@@ -22,6 +22,7 @@ from uuid import UUID
 
 import numpy as np
 
+from irli.base.ids import Where
 from irli.errors import InvalidParameter
 
 Path: TypeAlias = tuple[str, ...]  # the keys that lead to a field
@@ -35,7 +36,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII | re.DOTALL)
 _ORDERS = ("$lt", "$lte", "$gt", "$gte")
 
 
-class Condition:
+class Condition(Where):
     """What the payload of an item must be. Conditions are combined by ``&``, ``|`` and ``~``.
 
     Examples

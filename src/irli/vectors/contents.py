@@ -37,8 +37,9 @@ from irli.vectors.build.held_out import HeldOut, hold_out
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.tune_result import TuneResult
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.repetition import History
+    from irli.store.columns import Columns
 
 _SAMPLE = 4096  # vectors that set the scale of the 8-bit projection
 
@@ -66,6 +67,10 @@ class VectorContents:
         The ids, if they are strings. Then `ids` are the row numbers.
     codebook : Codebook or None
         What encodes the items that are added, if there are codes.
+    keys : int64 array of shape (N,) or None
+        The keys of the items in the store of changes, ascending. None is the row numbers.
+    columns : Columns or None
+        What filters know of the payloads.
     """
 
     metric: str
@@ -78,6 +83,8 @@ class VectorContents:
     tuned: TuneResult | None
     strings: Strings | None = None
     codebook: Codebook | None = None
+    keys: NDArray[np.int64] | None = None
+    columns: Columns | None = None
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
@@ -106,6 +113,12 @@ def pack_vectors(contents: VectorContents) -> Folder:
     if len(layout.centroids.centre):
         centroids = layout.centroids._asdict().items()
         arrays |= {f"centroid_{name}": value for name, value in centroids}
+    if contents.keys is not None:
+        arrays["keys"] = contents.keys
+    described: list[dict[str, Any]] = []
+    if contents.columns is not None:
+        columns, described = contents.columns.save()
+        arrays |= columns
     tensors = {name: value for name, value in layout._asdict().items() if name in ARRAYS}
     meta = {
         "metric": contents.metric,
@@ -115,6 +128,8 @@ def pack_vectors(contents: VectorContents) -> Folder:
         "history": contents.history,
         "linear": layout.linear,
     }
+    if described:
+        meta["columns"] = described
     return Folder(VECTORS, meta, arrays, tensors)
 
 
@@ -138,7 +153,13 @@ def unpack_vectors(folder: Folder) -> VectorContents:
         )
         items, dim = contents.layout.vectors.shape
         book = _unpack_codebook(arrays, contents.layout, contents.metric)
-        contents = dataclasses.replace(contents, codebook=book)
+        contents = dataclasses.replace(
+            contents, codebook=book, keys=arrays.get("keys"), columns=_unpack_columns(folder)
+        )
+        if contents.keys is not None:
+            check_array("keys", contents.keys, np.int64, items)
+            if (np.diff(contents.keys) <= 0).any() or (items and contents.keys[0] < 0):
+                raise array_error("keys", "ascend from 0 up", "others")
         check_array("ids", contents.ids, np.int64, items)
         check_range("ids", contents.ids, 0, np.iinfo(np.int64).max)  # -1 stands for no item
         (held, _) = check_array("tuning_queries", contents.tuning.queries, np.float32, None, dim)
@@ -170,6 +191,20 @@ def _unpack_codebook(
         check_finite(f"book_{name}", array)
     check_range("book_unit", np.sign(unit).astype(np.int64), 1, 1)
     return Codebook.of(codes, metric == "l2", centre, unit[0], rotation)
+
+
+def _unpack_columns(folder: Folder) -> Columns | None:
+    """Return the columns of payloads. Whoever opens the store says where payloads come from."""
+    described = folder.meta.get("columns")
+    if described is None:
+        return None
+    from irli.store.columns import Columns
+
+    return Columns.load(folder.arrays, described, _no_source)
+
+
+def _no_source(rows: NDArray[np.int64]) -> list[str | None]:
+    return [None] * len(rows)
 
 
 def _unpack_strings(arrays: dict[str, NDArray[Any]]) -> Strings | None:

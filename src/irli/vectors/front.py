@@ -9,13 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import as_queries, as_vectors, check_float, check_k, check_norms
-from irli.base.ids import (
-    Allowed,
-    Ids,
-    TextIds,
-    check_filters,
-    split_filter,
-)
+from irli.base.ids import Allowed, Ids, TextIds, check_filters, split_filter
 from irli.base.index import Configured
 from irli.base.logs import describe_few, warn
 from irli.base.memory import MappedFile
@@ -76,6 +70,9 @@ class Engine(Protocol):
     def search_range(self, asked: Request, radius: float) -> RangeResult: ...
     def explain(self, asked: Request, k: int) -> Explanation: ...
     def tune(self, recall: float, k: int, queries: NDArray[np.float32] | None) -> TuneResult: ...
+    def allow(self, filter: Any) -> Allowed:
+        """Return the rows that a filter allows."""
+
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some rows."""
 
@@ -144,7 +141,7 @@ class VectorFront(Configured, Generic[E]):
         k = check_k(k, items, owner="search")
         if threads is not None:  # asking the system takes a while
             threads = thread_count(threads)
-        filters = None if filter is None else self._read_filter(filter)
+        filters = None if filter is None else self._read_filter(engine, filter)
         if type(queries) is np.ndarray and _is_one(queries) and not isinstance(filters, list):
             single = queries.ndim == 1
             row = queries if single else queries[0]
@@ -170,7 +167,7 @@ class VectorFront(Configured, Generic[E]):
         parameters = self.defaults.replace(**rank_by_distance(given))
         if threads is not None:
             threads = thread_count(threads)
-        filters = None if filter is None else self._read_filter(filter)
+        filters = None if filter is None else self._read_filter(engine, filter)
         prepared, _ = self._prepare(queries, filters)
         asked = Request(prepared, parameters, filters, threads)
         found = engine.search_range(asked, radius)
@@ -197,7 +194,8 @@ class VectorFront(Configured, Generic[E]):
         >>> index.search(np.eye(3)[0], k=1, filter=some).ids
         array([20])
         """
-        return self._fitted().ids.prepare(filter)
+        engine = self._fitted()
+        return engine.ids.prepare(None if filter is None else engine.allow(filter))
 
     def explain(
         self,
@@ -214,7 +212,7 @@ class VectorFront(Configured, Generic[E]):
         engine = self._fitted()
         parameters = self._choose(given)
         k = check_k(k, len(engine), owner="explain")
-        filters = None if filter is None else self._read_filter(filter)
+        filters = None if filter is None else self._read_filter(engine, filter)
         prepared, _ = self._prepare(queries, filters)
         told = engine.explain(Request(prepared, parameters, filters), k)
         return told if engine.names is None else told._replace(ids=engine.names.names(told.ids))
@@ -231,10 +229,13 @@ class VectorFront(Configured, Generic[E]):
         self._chosen = _Chosen(self.defaults, given, parameters)
         return parameters
 
-    def _read_filter(self, filter: Any) -> Filters:
+    def _read_filter(self, engine: E, filter: Any) -> Filters:
         """Return the allowed items, or those of each query."""
-        several, ids = split_filter(filter), self._fitted().ids
-        return ids.allowed(filter) if several is None else ids.allowed_each(several)
+        several = split_filter(filter)
+        if several is None:
+            return None if filter is None else engine.allow(filter)
+        read = {id(one): None if one is None else engine.allow(one) for one in several}
+        return [read[id(one)] for one in several]
 
     def _prepare(self, queries: Any, filters: Filters) -> tuple[NDArray[np.float32], bool]:
         """Return queries (n, d), and whether it was a single one."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_array, as_vectors, check_bool, check_keywords
+from irli.base.checks import as_array, as_vectors, check_bool, check_int, check_keywords
 from irli.base.distance import resolve_metric
 from irli.base.folder import Folder, write_folder
 from irli.base.ids import make_ids
@@ -20,7 +20,8 @@ from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
 from irli.vectors.contents import VectorContents, unpack_vectors
-from irli.vectors.front import RECALL, K, VectorFront, check_relevance, check_scale
+from irli.vectors.changes.changeable import Changeable
+from irli.vectors.front import RECALL, K, check_relevance, check_scale
 from irli.vectors.parameters import SearchArguments
 from irli.vectors.parts.part import VectorPart
 from irli.vectors.results import RangeResult, SearchResult
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.options import LearnArguments
 
 
-class VectorIndex(VectorFront[VectorPart], SavedIndex):
+class VectorIndex(Changeable, SavedIndex):
     """Approximate nearest-neighbour search with learned, balanced buckets.
 
     Parameters
@@ -42,6 +43,9 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
         How to learn: "default", "relevance", "paper", or one made with `irli.recipe`. "exact"
         learns nothing and compares all items. "auto" is "relevance" if that is given, "exact" for
         few items, where that takes less than 200 microseconds a query, and else "default".
+    dim : int, optional
+        The number of dimensions, for an index that starts without items. It compares all items
+        until it has enough of them to learn.
 
     Attributes
     ----------
@@ -62,10 +66,19 @@ class VectorIndex(VectorFront[VectorPart], SavedIndex):
     array([0, 1, 2, 3, 4])
     """
 
-    def __init__(self, metric: str = "l2", *, recipe: str | Recipe = AUTO) -> None:
-        self._given = {"metric": metric, "recipe": recipe}
+    def __init__(
+        self, metric: str = "l2", *, recipe: str | Recipe = AUTO, dim: int | None = None
+    ) -> None:
+        self._given = {"metric": metric, "recipe": recipe, "dim": dim}
         self.metric = resolve_metric(metric, owner="VectorIndex")
         self.recipe = as_recipe(recipe)  # `fit` resolves it for its data
+        if dim is not None:
+            from irli.vectors.build.assemble import assemble_exact
+
+            none = np.empty((0, check_int("dim", dim, owner="VectorIndex", at_least=1)), np.float32)
+            exact = as_recipe("exact")
+            ids = np.empty(0, dtype=np.int64)
+            self._set(assemble_exact(none, self.metric, exact, ids=ids))
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -293,7 +306,7 @@ def _read_start(start: Any) -> VectorContents:
             "The 'start' parameter of fit must be a VectorIndex that has learned. "
             f"Got {type(start).__name__} instead. Open a folder with irli.load."
         )
-    return start._fitted().contents
+    return start._fitted().compact()
 
 
 def _check_neighbors(neighbors: Any, items: int) -> NDArray[np.int64]:

@@ -96,7 +96,7 @@ def assemble_exact(
     router = make_router(np.zeros((dim, 1), dtype=np.float32), one[0], 1, one, one[0])
     offsets, items = np.array([[0, count]]), np.arange(count, dtype=np.int32)
     layout = _make_layout(vectors, metric, [router], offsets=offsets, items=items)
-    tuned = describe_exact(Sizes.of(layout), k=min(10, count))
+    tuned = describe_exact(Sizes.of(layout), k=max(1, min(10, count)))
     return VectorContents(
         metric=metric,
         recipe=recipe,

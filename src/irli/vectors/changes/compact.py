@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from irli.vectors.build.held_out import HeldOut
 from irli.vectors.contents import VectorContents, make_layout
 from irli.vectors.searcher import Searcher
 
+if TYPE_CHECKING:
+    from irli.vectors.changes.payloads import Payloads
+
 
 class Changed(NamedTuple):
     """An index after changes, as one search sees it: what `VectorPart` takes beside its contents."""
@@ -27,6 +30,8 @@ class Changed(NamedTuple):
     loads: NDArray[np.int64]  # (R, B)
     places: NDArray[np.int32]  # (n, R, c): the buckets of the added items, padded with -1
     codes: NDArray[np.uint8]  # (n, M)
+    keys: NDArray[np.int64]  # (N,): of each row, in the store
+    payloads: Payloads
 
 
 def compact(contents: VectorContents, changed: Changed) -> VectorContents:
@@ -64,6 +69,8 @@ def compact(contents: VectorContents, changed: Changed) -> VectorContents:
         ids=np.arange(len(left)) if names is not None else ids.all().astype(np.int64),
         strings=names,
         tuning=_renumber(contents.tuning, number),
+        keys=changed.keys[left],
+        columns=changed.payloads.take_columns(left),
     )
 
 

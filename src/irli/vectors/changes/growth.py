@@ -90,9 +90,12 @@ class Growth:
         return chosen
 
     def append(
-        self, vectors: NDArray[np.float32], places: NDArray[np.int32], removed: NDArray[np.bool_]
+        self,
+        vectors: NDArray[np.float32],
+        places: NDArray[np.int32],
+        removed: NDArray[np.bool_] | None,
     ) -> None:
-        """Add vectors (n, d), which go to places (n, R, c). `removed` (m,) are the items before."""
+        """Add vectors (n, d), which go to places (n, R, c). `removed` (m,) are those of before."""
         if self._codebook is not None:
             self._codes.append(self._codebook.encode(vectors))
         else:
@@ -110,6 +113,15 @@ class Growth:
         ):
             start = self._packed.pop().start
         self._packed.append(_Packed(start, len(self), self._pack(start, len(self), removed)))
+
+    def skip(self, count: int) -> None:
+        """Add rows that are in no bucket, and are never found."""
+        dim = self._searcher.layout.vectors.shape[1]
+        self._codes.append(np.zeros((count, len(self._searcher.layout.codes.codewords)), np.uint8))
+        if len(self._searcher.layout.int8.bytes):
+            self._int8.append(np.zeros((count, dim), dtype=np.int8))
+            self._lengths.append(np.zeros(count, dtype=np.float32))
+        self._places.append(np.full((count, *self._places.array.shape[1:]), -1, dtype=np.int32))
 
     def remove(self, items: NDArray[np.int64]) -> None:
         """Count items that are removed out of their buckets. Searches leave them out by a mask."""
@@ -143,13 +155,14 @@ class Growth:
         """The buckets of all added items (n, R, c), padded with -1."""
         return self._places.array
 
-    def _pack(self, start: int, stop: int, removed: NDArray[np.bool_]) -> Run:
+    def _pack(self, start: int, stop: int, removed: NDArray[np.bool_] | None) -> Run:
         """Return a run of added items, without those that are removed."""
         repetitions, buckets = self.loads.shape
         fitted = self._searcher.items
         places = self._places.array[start:stop].copy()
-        gone = removed[fitted + start : fitted + stop]
-        places[: len(gone)][gone] = -1
+        if removed is not None:
+            gone = removed[fitted + start : fitted + stop]
+            places[: len(gone)][gone] = -1
         offsets = np.empty((repetitions, buckets + 1), dtype=np.int64)
         lists, before = [], 0
         for r in range(repetitions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from irli._native import SearchPlan
 from irli.base.checks import LONGEST
 from irli.base.distance import worst_distance
 from irli.base.folder import VECTORS, Folder, read_folder
-from irli.base.ids import Allowed, Ids, TextIds
+from irli.base.ids import Allowed, Deny, Ids, TextIds, Where
 from irli.base.parts.local import Part
 from irli.base.threads import thread_count
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
@@ -90,6 +91,27 @@ class VectorPart(Part):
     def tuning(self) -> HeldOut:
         """Queries that training never saw."""
         return self.contents.tuning
+
+    def payloads(self, rows: NDArray[np.int64]) -> list[dict[str, Any] | None]:
+        """Return the payloads of rows (n,). None is no payload."""
+        return [None] * len(rows) if self.changed is None else self.changed.payloads.take(rows)
+
+    def allow(self, filter: Any) -> Allowed:
+        """Return the rows that a filter allows: by ids, or by what payloads say."""
+        if isinstance(filter, Deny):
+            return Allowed.where(~self.allow(filter.ids).mask)
+        if not isinstance(filter, Mapping | Where):
+            allowed = self.ids.allowed(filter)
+            return Allowed.where(np.ones(len(self.ids.values), bool)) if allowed is None else allowed
+        from irli.store.filters import as_condition
+
+        condition, rows = as_condition(filter), len(self.ids.values)
+        if self.changed is not None:
+            return Allowed.where(self.changed.payloads.match(condition, rows))
+        from irli.store.columns import Columns
+
+        no_payloads = Columns(lambda some: [None] * len(some))
+        return Allowed.where(no_payloads.evaluate(condition, rows))
 
     # --- searching -----------------------------------------------------------------------------
 
@@ -192,7 +214,7 @@ class VectorPart(Part):
                 "The 'score' parameter of search must not be 'codes' for an index without codes. "
                 "Got 'codes' instead. Use another score, or learn with pieces=64 in the recipe."
             )
-        most = min(k, len(self))
+        most = max(1, min(k, len(self)))
         if allowed is None:
             plan = parameters.to_plan(most)
         else:

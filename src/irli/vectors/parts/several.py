@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.ids import Allowed, Ids, TextIds
+from irli.base.ids import Allowed, Ids, TextIds, Where
 from irli.base.parts.group import PartGroup, Parts
 from irli.errors import InvalidParameter
 from irli.vectors.front import Answer, Filters, Request
@@ -107,6 +108,16 @@ class VectorParts(Parts):
         return tune_parts(self.group, recall, k, queries, self.held)
 
     # --- inspecting ----------------------------------------------------------------------------
+
+    def allow(self, filter: Any) -> Allowed:
+        """Return the rows that a filter allows."""
+        if isinstance(filter, Mapping | Where):
+            raise InvalidParameter(
+                "The 'filter' parameter must name ids for an index in shards, which has no "
+                f"payloads. Got {filter!r} instead. Pass ids, a boolean array or a function."
+            )
+        allowed = self.ids.allowed(filter)
+        return Allowed.where(np.ones(len(self), bool)) if allowed is None else allowed
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some rows. Each leads to a part, and to a row there."""

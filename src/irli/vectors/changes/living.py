@@ -1,0 +1,190 @@
+"""Living: an index that changes, in its folder or in memory. It has one writer and any readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.folder import Folder, changing, publish, read_folder
+from irli.base.strings import Strings
+from irli.store.store import Batch, Folded, Store, Sync
+from irli.vectors.changes.changes import Changes
+from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
+from irli.vectors.parts.part import VectorPart
+
+FOLLOW = 0.05  # seconds after which a reader looks for changes again, at most
+_OPENED = 10  # times that an index is opened again while others fold it
+
+
+class Living:
+    """The store of an index and the newest version of what it holds.
+
+    Parameters
+    ----------
+    part : VectorPart
+        The index as its arrays are.
+    store : Store
+        Its changes.
+    root : Path or None
+        The folder of the index, if it has one.
+    show : function
+        Called with each new version. A search that begins then uses it.
+    """
+
+    def __init__(
+        self,
+        part: VectorPart,
+        store: Store,
+        root: Path | None,
+        show: Callable[[VectorPart], None],
+    ) -> None:
+        self.lock = threading.RLock()
+        self.root, self.store, self._show = root, store, show
+        self._looked = 0.0
+        self._follow_lock = threading.Lock()
+        self.changes = Changes(part, store)
+        self.changes.apply(store.read_since(store.applied))
+        show(self.changes.part)
+
+    @property
+    def part(self) -> VectorPart:
+        """The newest version."""
+        return self.changes.part
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def write(
+        self,
+        gone: NDArray[np.int64],
+        vectors: NDArray[np.float32],
+        ids: Any,
+        payloads: list[Any] | None,
+    ) -> None:
+        """Remove rows (m,) and add items, as one change. `lock` must be held.
+
+        What goes wrong before the store has it changes nothing.
+        """
+        places = self.changes.place(vectors) if len(vectors) else None
+        removed = self.changes.find_keys(gone)
+        self._take_over(self.store.write(removed, vectors, places, ids, payloads))
+
+    def edit(self, how: str, rows: NDArray[np.int64], *arguments: Any) -> None:
+        """Change the payloads of rows (n,) by a method of the store. `lock` must be held."""
+        self._take_over(getattr(self.store, how)(self.changes.find_keys(rows), *arguments))
+
+    def rename(self) -> None:
+        """Let an index without items have strings as ids, or integers again."""
+        part, applied = self.seal()
+        contents = part.compact()
+        names = Strings.of([]) if contents.strings is None else None
+        self.replace(dataclasses.replace(contents, strings=names), applied)
+
+    def _take_over(self, batch: Batch) -> None:
+        """Show a change that the store has. After an interrupt in between, read the store again."""
+        done = False
+        try:
+            self._show(self.changes.apply([batch]))
+            done = True
+        finally:
+            if not done:
+                self.changes = Changes(self._read_fitted(), self.store)
+                self._show(self.changes.apply(self.store.read_since(self.store.applied)))
+
+    def _read_fitted(self) -> VectorPart:
+        return VectorPart(self.part.contents)
+
+    # --- new arrays ----------------------------------------------------------------------------
+
+    def seal(self) -> tuple[VectorPart, int]:
+        """Return the newest version, and the number of the last change that it has."""
+        with self.lock:
+            return self.part, self.store.seal()
+
+    def replace(self, contents: VectorContents, applied: int, **attributes: Any) -> None:
+        """Let new arrays take the place of the old ones and of all changes up to `applied`.
+
+        Changes made since stay: their items go to the buckets of the new arrays.
+        """
+        if self.root is not None:
+            folder = pack_vectors(dataclasses.replace(contents, **attributes))
+            entry = self.store.entry(applied)
+            with changing(self.root):
+                publish(self.root, dataclasses.replace(folder, store=entry))
+            contents = unpack_vectors(read_folder(self.root, verify=False))
+        part = VectorPart(contents)
+        with self.lock:
+            later = self.store.read_since(applied)
+            before, self.store.applied = self.store.applied, applied
+            try:
+                changes = Changes(part, self.store)
+                changes.apply(later)
+            except BaseException:
+                self.store.applied = before
+                raise
+            self.changes = changes
+            self._show(changes.part)
+            self.store.fold(applied)
+
+    # --- following -----------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Take over what the writer has changed, if this is a reader. It looks now and then."""
+        now = time.monotonic()
+        if now - self._looked < FOLLOW or not self._follow_lock.acquire(blocking=False):
+            return
+        try:
+            self._looked = now
+            if self.store.changed():
+                self._catch_up()
+        finally:
+            self._follow_lock.release()
+
+    def _catch_up(self) -> None:
+        try:
+            batches = self.store.read_since(self.changes.seq)
+        except Folded:
+            root = self.root
+            if root is None:
+                raise
+            part, store = open_files(root, writable=False, sync="normal")
+            self.store.close()
+            self.store, self.changes = store, Changes(part, store)
+            batches = store.read_since(store.applied)
+        self._show(self.changes.apply(batches))
+
+    def close(self) -> None:
+        """Close the store. What was acknowledged is on disk."""
+        self.store.close()
+
+
+def open_files(root: Path, *, writable: bool, sync: Sync) -> tuple[VectorPart, Store]:
+    """Open the arrays and the store of an index folder. Start over if it is folded meanwhile."""
+    for _ in range(_OPENED):
+        folder = read_folder(root, verify=False)
+        if folder.store is None:
+            raise LookupError(f"{root} has no store")
+        part = VectorPart(unpack_vectors(folder))
+        try:
+            return part, Store.open(root, folder.store, writable=writable, sync=sync)
+        except Folded:
+            continue
+    raise TimeoutError(f"The index at {root} is folded again and again. Try it later.")
+
+
+def add_store(root: Path, folder: Folder, dim: int, items: int, sync: Sync) -> Store:
+    """Write an index folder with a store of changes, and return the store."""
+    with changing(root):
+        store = Store.create(root, dim, first_key=items, sync=sync)
+        try:
+            publish(root, dataclasses.replace(folder, store=store.entry(0)))
+        except BaseException:
+            store.close()
+            raise
+    return store
