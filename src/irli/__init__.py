@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from irli.labels.front import Prediction
     from irli.labels.index import LabelIndex
-    from irli.loading import load
+    from irli.loading import load, open
     from irli.store.filters import field
     from irli.vectors.index import VectorIndex
     from irli.vectors.parameters import SearchParameters
@@ -72,6 +72,7 @@ __all__ = [
     "errors",
     "field",
     "load",
+    "open",
     "recipe",
     "set_threads",
     "show_versions",
@@ -88,6 +89,7 @@ _HOME = {
     "VectorIndex": "irli.vectors.index",
     "field": "irli.store.filters",
     "load": "irli.loading",
+    "open": "irli.loading",
     "recipe": "irli.base.recipe",
     "set_threads": "irli.base.threads",
     "show_versions": "irli.versions",

@@ -1,16 +1,17 @@
-"""`irli.load`: open an index folder of any kind."""
+"""`irli.load` and `irli.open`: open an index folder of any kind, to search or to change it."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from irli.base.folder import LABEL_SHARDS, LABELS, SHARDS, VECTORS, read_manifest
 from irli.base.types import StrPath
 from irli.errors import FormatError
 
 if TYPE_CHECKING:
+    from irli.base.recipe import Recipe
     from irli.cluster.index import ShardedIndex
     from irli.cluster.label_index import ShardedLabelIndex
     from irli.labels.index import LabelIndex
@@ -50,3 +51,53 @@ def load(
     index: VectorIndex | LabelIndex | ShardedIndex | ShardedLabelIndex
     index = getattr(importlib.import_module(module), name).load(path, mmap=mmap, verify=verify)
     return index
+
+
+def open(
+    path: StrPath,
+    *,
+    metric: str | None = None,
+    dim: int | None = None,
+    recipe: str | Recipe | None = None,
+    writable: bool = True,
+    sync: Literal["full", "normal"] = "full",
+    maintain: Literal["auto", "manual"] = "auto",
+) -> VectorIndex:
+    """Open the folder of a vector index to add, replace and remove items.
+
+    A change is on disk when its call returns. One process changes an index at a time. Others may
+    open it with ``writable=False`` or `irli.load`, and follow the changes.
+
+    Parameters
+    ----------
+    path : path
+        An index folder, or a new one: then `metric` and `dim` are needed.
+    metric, dim, recipe : as for `VectorIndex`
+        The recipe is used when routers learn.
+    sync : {"full", "normal"}
+        Whether a change waits for the disk. With "normal", the last changes may be lost if the
+        power fails. Nothing is lost if the process ends, however it does.
+    maintain : {"auto", "manual"}
+        Whether routers learn anew in the background when that is due. Else call `refresh`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import irli
+    >>> folder = tempfile.mkdtemp()
+    >>> with irli.open(folder, metric="l2", dim=2) as index:
+    ...     ids = index.add([[0.0, 1.0], [5.0, 5.0]], payloads=[{"lang": "en"}, {"lang": "fi"}])
+    >>> irli.load(folder).search([5.0, 4.0], k=1).ids
+    array([1])
+    """
+    from irli.vectors.index import VectorIndex
+
+    return VectorIndex.open(
+        path,
+        metric=metric,
+        dim=dim,
+        recipe=recipe,
+        writable=writable,
+        sync=sync,
+        maintain=maintain,
+    )

@@ -18,7 +18,7 @@ from irli.base.strings import Strings
 
 
 class AddedRows:
-    """Where the ids are that were added, for all versions of an index. Only the writer adds to it."""
+    """Where the ids are that were added, for all versions. Only the writer adds to it."""
 
     def __init__(self, fitted: int) -> None:
         self.fitted = fitted

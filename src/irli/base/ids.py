@@ -486,6 +486,7 @@ def check_filters(filters: list[Any], queries: int) -> None:
 
 def _is_filter(value: Any) -> bool:
     """Whether a value is a filter, and not an id or a bool."""
-    kinds = Allowed | Deny | Where | Mapping | Set | range | list | tuple
-    plain = value is None or isinstance(value, kinds)
+    plain = value is None or isinstance(
+        value, Allowed | Deny | Where | Mapping | Set | range | list | tuple
+    )
     return plain or callable(value) or np.ndim(value) > 0

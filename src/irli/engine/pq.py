@@ -31,8 +31,8 @@ _TINY = 1e-30  # the smallest unit of vectors
 class Codebook(NamedTuple):
     """A rotation into p dimensions, and 16 codewords for each piece of the rotated vector.
 
-    `codewords` are in units. An index keeps them in its `Codes`, and the other fields to encode what
-    is added later.
+    `codewords` are in units. An index keeps them in its `Codes`, and the other fields to encode
+    what is added later.
     """
 
     centre: NDArray[np.float32]  # (d,): subtracted from the vectors first

@@ -56,8 +56,8 @@ def round_items(vectors: NDArray[np.float32], l2: bool, rng: np.random.Generator
             with np.errstate(over="ignore"):  # the distances overflow in the same way
                 lengths[part] = np.einsum("nd,nd->n", block, block) / 2
         release_pages(vectors)
-    scale = (array.astype(np.float32) for array in (centre, shift, step))
-    return Int8Vectors(rounded, *scale, lengths)
+    centre, shift, step = (array.astype(np.float32) for array in (centre, shift, step))
+    return Int8Vectors(rounded, centre, shift, step, lengths)
 
 
 def no_int8_vectors(dim: int) -> Int8Vectors:
@@ -71,8 +71,8 @@ def round_more(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Round vectors (n, d) as those of a fit were.
 
-    Return the 8-bit copies, and half the squared distances from the mean (n,) for l2, or zeros. They
-    are NaN where a number lies outside of those of the fit, so that the prefilter keeps the item.
+    Return the 8-bit copies, and half the squared distances from the mean (n,) for l2, or zeros.
+    These are NaN where a number lies outside of those of the fit: the prefilter keeps such items.
     """
     step = fitted.step.astype(np.float64)
     inverse = np.divide(1, step, out=np.zeros(len(step)), where=step > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from irli.base.arrays import (
     check_range,
     damage_error,
 )
+from irli.base.checks import check_int
 from irli.base.folder import VECTORS, Folder, check_kind, reading
 from irli.base.recipe import Recipe, read_recipe
 from irli.base.strings import Strings
@@ -42,6 +43,20 @@ if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.store.columns import Columns
 
 _SAMPLE = 4096  # vectors that set the scale of the 8-bit projection
+
+
+class Learned(NamedTuple):
+    """What the routers have learned from, and what has changed since, up to these arrays."""
+
+    items: int
+    rows: int  # the first of these arrays that are of the items learned
+    added: int = 0
+    removed: int = 0
+    refreshes: int = 0
+
+    def anew(self, items: int) -> Learned:
+        """Return the same after the routers have learned from so many items."""
+        return Learned(items, items, refreshes=self.refreshes + (self.items > 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +86,8 @@ class VectorContents:
         The keys of the items in the store of changes, ascending. None is the row numbers.
     columns : Columns or None
         What filters know of the payloads.
+    since : Learned or None
+        What has changed since the routers have learned. None is nothing.
     """
 
     metric: str
@@ -85,6 +102,13 @@ class VectorContents:
     codebook: Codebook | None = None
     keys: NDArray[np.int64] | None = None
     columns: Columns | None = None
+    since: Learned | None = None
+
+    @property
+    def learned(self) -> Learned:
+        """What the routers have learned from."""
+        count = 0 if self.recipe.name == "exact" else len(self.ids)
+        return self.since or Learned(count, count)
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
@@ -130,6 +154,8 @@ def pack_vectors(contents: VectorContents) -> Folder:
     }
     if described:
         meta["columns"] = described
+    if contents.since is not None:
+        meta["learned"] = contents.since._asdict()
     return Folder(VECTORS, meta, arrays, tensors)
 
 
@@ -154,7 +180,11 @@ def unpack_vectors(folder: Folder) -> VectorContents:
         items, dim = contents.layout.vectors.shape
         book = _unpack_codebook(arrays, contents.layout, contents.metric)
         contents = dataclasses.replace(
-            contents, codebook=book, keys=arrays.get("keys"), columns=_unpack_columns(folder)
+            contents,
+            codebook=book,
+            keys=arrays.get("keys"),
+            columns=_unpack_columns(folder),
+            since=_unpack_learned(meta, items),
         )
         if contents.keys is not None:
             check_array("keys", contents.keys, np.int64, items)
@@ -193,6 +223,15 @@ def _unpack_codebook(
     return Codebook.of(codes, metric == "l2", centre, unit[0], rotation)
 
 
+def _unpack_learned(meta: dict[str, Any], items: int) -> Learned | None:
+    if "learned" not in meta:
+        return None
+    given = {name: check_int(name, meta["learned"][name], at_least=0) for name in Learned._fields}
+    if given["rows"] > items:
+        raise damage_error("field 'learned'", f"name at most {items} rows", str(given["rows"]))
+    return Learned(**given)
+
+
 def _unpack_columns(folder: Folder) -> Columns | None:
     """Return the columns of payloads. Whoever opens the store says where payloads come from."""
     described = folder.meta.get("columns")
@@ -222,7 +261,7 @@ def _unpack_layout(
 ) -> VectorLayout:
     check_names(tensors)
     vectors = arrays["vectors"]
-    check_array("vectors", vectors, np.float32, None, None, filled=True)
+    check_array("vectors", vectors, np.float32, None, None)
     int8 = no_int8_vectors(vectors.shape[-1])
     if "int8_bytes" in arrays:
         int8 = Int8Vectors(**{name: arrays[f"int8_{name}"] for name in Int8Vectors._fields})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from irli.base.checks import as_array, as_vectors, check_bool, check_int, check_keywords
 from irli.base.distance import resolve_metric
-from irli.base.folder import Folder, write_folder
+from irli.base.folder import Folder, read_folder, write_folder
 from irli.base.ids import make_ids
 from irli.base.index import SavedIndex
 from irli.base.memory import MappedFile, align
@@ -19,8 +20,8 @@ from irli.base.threads import limit_blas
 from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
+from irli.vectors.changes.changeable import Changeable, Maintain
 from irli.vectors.contents import VectorContents, unpack_vectors
-from irli.vectors.changes.changeable import Changeable
 from irli.vectors.front import RECALL, K, check_relevance, check_scale
 from irli.vectors.parameters import SearchArguments
 from irli.vectors.parts.part import VectorPart
@@ -28,6 +29,7 @@ from irli.vectors.results import RangeResult, SearchResult
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.options import LearnArguments
+    from irli.store.store import Sync
 
 
 class VectorIndex(Changeable, SavedIndex):
@@ -76,7 +78,7 @@ class VectorIndex(Changeable, SavedIndex):
             from irli.vectors.build.assemble import assemble_exact
 
             none = np.empty((0, check_int("dim", dim, owner="VectorIndex", at_least=1)), np.float32)
-            exact = as_recipe("exact")
+            exact = as_recipe("exact").resolve(1, dim)
             ids = np.empty(0, dtype=np.int64)
             self._set(assemble_exact(none, self.metric, exact, ids=ids))
 
@@ -125,6 +127,7 @@ class VectorIndex(Changeable, SavedIndex):
         from irli.vectors.build.start import choose_recipe, shorten, start_from
 
         check_keywords(options, LearnArguments.__annotations__, owner="fit")
+        self._forget_changes()
         run = LearnOptions(**options)
         metric = resolve_metric(self._given["metric"])
         vectors = prepare_vectors(check_scale(as_vectors(X, "X"), "X", metric), metric)
@@ -278,8 +281,30 @@ class VectorIndex(Changeable, SavedIndex):
 
     # --- files ---------------------------------------------------------------------------------
 
+    @classmethod
+    def open(
+        cls,
+        path: StrPath,
+        *,
+        metric: str | None = None,
+        dim: int | None = None,
+        recipe: str | Recipe | None = None,
+        writable: bool = True,
+        sync: Sync = "full",
+        maintain: Maintain = "auto",
+    ) -> VectorIndex:
+        """Open an index folder to change it: `irli.open` explains the parameters."""
+        from irli.vectors.changes.opening import open_index
+
+        index = cls("l2" if metric is None else metric, recipe=AUTO if recipe is None else recipe)
+        return open_index(
+            index, path, metric=metric, dim=dim, writable=writable, sync=sync, maintain=maintain
+        )
+
     def save(self, path: StrPath, *, held: bool = True) -> None:
         """Write the index folder `path`. An index that is there already is replaced.
+
+        An index that has changed is packed first. Payloads go with it.
 
         Parameters
         ----------
@@ -289,7 +314,20 @@ class VectorIndex(Changeable, SavedIndex):
         """
         check_bool("held", held, owner="save")
         part = self._fitted()
-        write_folder(path, part.pack(held, defaults=self.defaults, tuned=self.tuned))
+        packed = part.pack(held, defaults=self.defaults, tuned=self.tuned)
+        if part.documents is None:
+            return write_folder(path, packed)
+        from irli.vectors.changes.opening import write_with_payloads
+
+        write_with_payloads(Path(path), packed, part)
+
+    @classmethod
+    def load(cls, path: StrPath, *, mmap: bool = True, verify: bool = True) -> VectorIndex:
+        """Open the index folder `path`. `irli.load` opens any kind and explains the parameters."""
+        folder = read_folder(path, mmap=mmap, verify=verify)
+        if folder.store is not None:  # it has changed since its arrays were written
+            return cls.open(path, writable=False, maintain="manual")
+        return cls.from_folder(folder)
 
     @classmethod
     def from_folder(cls, folder: Folder) -> VectorIndex:

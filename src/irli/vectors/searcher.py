@@ -112,7 +112,8 @@ class Searcher:
         self.layout = layout = VectorLayout(**fields)
         self._native = self._fitted = VectorSearcher(layout)
         self._added: Added | None = None
-        self.items, self.removed = len(layout.vectors), None
+        self.items = len(layout.vectors)
+        self.removed: NDArray[np.bool_] | None = None
         self._large = layout.vectors.nbytes > _CACHE
         several = len(layout.bias) > 1
         self.is_slow_to_route = several and layout.router_multiplications >= _SLOW
@@ -123,7 +124,9 @@ class Searcher:
         vars(changed).update(vars(self))
         if added is not self._added:
             changed._added = added
-            changed._native = self._fitted if added is None else VectorSearcher(self._fitted, *added)
+            changed._native = (
+                self._fitted if added is None else VectorSearcher(self._fitted, *added)
+            )
             changed.items = len(self.layout.vectors) if added is None else added.items
         changed.removed = removed
         for name in ("left", "sizes"):

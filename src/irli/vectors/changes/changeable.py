@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.checks import as_vectors
 from irli.base.ids import Ids, make_ids
+from irli.base.recipe import as_recipe
+from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
 from irli.vectors.front import VectorFront, check_scale
 from irli.vectors.parts.part import VectorPart
 
 if TYPE_CHECKING:  # an index that never changes has no store
+    from irli.vectors.changes.health import Health
     from irli.vectors.changes.living import Living
+    from irli.vectors.changes.maintenance import Maintenance
 
 Document = Mapping[str, Any]
+Maintain = Literal["auto", "manual"]
 
 
 class Item(NamedTuple):
@@ -38,11 +44,16 @@ class Changeable(VectorFront[VectorPart]):
     call returns.
     """
 
+    maintain: Maintain = "auto"
+    maintain_threads: int = 1
     _living: Living | None = None
+    _maintenance: Maintenance | None = None
 
     # --- changing ------------------------------------------------------------------------------
 
-    def add(self, X: Any, ids: Any = None, payloads: Sequence[Document | None] | None = None) -> Any:
+    def add(
+        self, X: Any, ids: Any = None, payloads: Sequence[Document | None] | None = None
+    ) -> Any:
         """Add items, and return their ids.
 
         Parameters
@@ -116,6 +127,7 @@ class Changeable(VectorFront[VectorPart]):
                 rows = rows[rows >= 0]
             if len(rows):
                 living.write(rows, _no_vectors(part), _no_ids(part), None)
+        self._look_after()
         return len(rows)
 
     def set_payload(self, ids: Any, values: Document) -> None:
@@ -162,6 +174,129 @@ class Changeable(VectorFront[VectorPart]):
     def __iter__(self) -> Iterator[Any]:
         ids = self._fitted().ids.all()
         return iter(ids.tolist())
+
+    # --- staying good --------------------------------------------------------------------------
+
+    def record(self, queries: Any, relevant: Any = None) -> None:
+        """Record queries that users have asked, for the routers to learn from at the next refresh.
+
+        A random sample of them is kept.
+
+        Parameters
+        ----------
+        queries : array_like of shape (n, d), or (d,) for a single one
+        relevant : list of lists of ids, optional
+            What users have chosen for each query. The routers then learn what is relevant.
+        """
+        array = np.asarray(queries)
+        checked = as_vectors(array[None] if array.ndim == 1 else array, "queries", self.dim)
+        prepared = prepare_vectors(check_scale(checked, "queries", self.metric), self.metric)
+        if relevant is not None and len(relevant) != len(prepared):
+            raise InvalidParameter(
+                f"The 'relevant' parameter of record must hold a list of ids for each of "
+                f"{len(prepared)} queries. Got {len(relevant)} instead. Pass as many."
+            )
+        listed = None if relevant is None else [list(ids) for ids in relevant]
+        self._maintained().recorded.add(prepared, listed)
+
+    def refresh(self, *, wait: bool = True) -> bool:
+        """Let the routers learn anew from the items and the recorded queries, in another process.
+
+        Searches and changes go on. The result is taken if held-out items and queries find as much
+        as before, at no more work. Return whether it was; with ``wait=False``, return at once.
+        """
+        maintenance = self._maintained()
+        if wait:
+            maintenance.wait()
+            return maintenance.refresh()
+        maintenance.start(maintenance.refresh)
+        return False
+
+    def compact(self) -> None:
+        """Pack the arrays anew, and give back what removed items take. The routers stay."""
+        self._maintained().compact()
+
+    def health(self) -> Health:
+        """Measure how well the index finds its items, and say what to do.
+
+        Examples
+        --------
+        >>> import irli
+        >>> index = irli.VectorIndex("l2", dim=2)
+        >>> _ = index.add([[0.0, 1.0], [1.0, 0.0]])
+        >>> index.health().advice
+        []
+        """
+        return self._maintained().health()
+
+    def _maintained(self) -> Maintenance:
+        living = self._live()
+        if self._maintenance is None:
+            from irli.vectors.changes.maintenance import Maintenance
+
+            recipe = as_recipe(self._given["recipe"])
+            self._maintenance = Maintenance(self, living, recipe, self.maintain_threads)
+        return self._maintenance
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def snapshot(self, path: StrPath) -> None:
+        """Copy the index folder, as it is now, to `path`, while it may be changed.
+
+        The copy is an index folder of its own. To go back to it, copy it back.
+        """
+        living = self._live()
+        if living.root is None:
+            raise InvalidParameter(
+                "The index of snapshot must have a folder. Got one in memory. Use save(path)."
+            )
+        from irli.vectors.changes.opening import copy_folder
+
+        copy_folder(living, Path(path))
+
+    def close(self) -> None:
+        """Wait for what goes on in the background, and close the folder. Searches still answer."""
+        if self._maintenance is not None:
+            self._maintenance.wait()
+        if self._living is not None:
+            self._living.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fitted(self) -> VectorPart:
+        living = self._living
+        if living is not None and living.is_reader:
+            living.follow()
+        return super()._fitted()
+
+    def _forget_changes(self) -> None:
+        """Let `fit` begin anew. An index with a folder keeps it, and what is in there."""
+        if self._living is not None and self._living.root is not None:
+            raise InvalidParameter(
+                "The index of fit must have no folder open for changes. Got one that has. "
+                "Add items to it and call refresh(), or fit a new VectorIndex and save it."
+            )
+        vars(self).update(_living=None, _maintenance=None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        vars_ = vars(self)
+        if self._living is None:
+            return super().__getstate__()
+        packed = object.__new__(type(self))
+        vars(packed).update(vars_)
+        part = VectorPart(super()._fitted().compact())
+        del packed._living, packed._maintenance
+        packed._take_over(part)
+        return packed.__getstate__()
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        vars(copied).update(_living=None, _maintenance=None)
+        return copied
 
     # --- how -----------------------------------------------------------------------------------
 
@@ -210,7 +345,13 @@ class Changeable(VectorFront[VectorPart]):
             kept = named.values if named.strings is None else given
             listed = None if payloads is None else list(payloads)
             living.write(rows[rows >= 0], vectors, kept, listed)
+        self._look_after()
         return named.all()
+
+    def _look_after(self) -> None:
+        """Start what keeps the index good, if something is due."""
+        if self.maintain == "auto":
+            self._maintained().look()
 
     def _name(self, living: Living, ids: Any, count: int, owner: str) -> Ids:
         """Return the ids of items that are added. The first ids decide what ids an index has."""

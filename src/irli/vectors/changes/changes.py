@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.grown_ids import AddedRows, GrownIds, GrownTextIds
 from irli.base.growing import Growing
+from irli.base.grown_ids import AddedRows, GrownIds, GrownTextIds
 from irli.base.ids import TextIds
 from irli.store.store import Batch, Store
 from irli.vectors.changes.compact import Changed
@@ -39,6 +39,10 @@ class Changes:
         The newest version.
     seq : int
         The last change that it has.
+    added, removed : int
+        How many items were added and removed.
+    gone : int
+        The rows that hold no item.
     """
 
     def __init__(self, part: VectorPart, store: Store) -> None:
@@ -57,17 +61,14 @@ class Changes:
         self._keys = Growing((), np.int64)  # of each row; a skipped one repeats the key before
         self._keys.append(np.arange(self._base) if contents.keys is None else contents.keys)
         self._payloads = Payloads(store, self._keys, contents.columns)
+        part.documents = self._payloads
         self.part, self.seq = part, store.applied
+        self.added = self.removed = self.gone = 0
 
     @property
     def rows(self) -> int:
         """The rows of the newest version, also those of removed items."""
         return self._base + len(self._growth)
-
-    @property
-    def removed(self) -> int:
-        """The rows of removed items."""
-        return 0 if self._removed is None else int(np.count_nonzero(self._removed))
 
     def place(self, vectors: NDArray[np.float32]) -> NDArray[np.int32]:
         """Choose the buckets of vectors (n, d), as the store keeps them: (n, 1 + R c).
@@ -106,8 +107,11 @@ class Changes:
             removed[gone] = True
             self._removed = removed
             self._growth.remove(gone)
+            self.removed += len(gone)
+            self.gone += len(gone)
         if batch.count:
             self._add(batch)
+            self.added += batch.count
         if len(batch.changed):
             self._payloads.change(self._find_rows(batch.changed))
         self.seq = batch.seq
@@ -138,6 +142,7 @@ class Changes:
         if skipped <= 0:
             return
         start = self.rows
+        self.gone += skipped
         removed = np.ones(start + skipped, dtype=bool)
         removed[:start] = False if self._removed is None else self._removed
         self._removed = removed
@@ -161,7 +166,8 @@ class Changes:
         if len(known) == 0:
             return np.empty(0, dtype=np.int64)
         rows = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        return rows[known[rows] == keys]
+        found: NDArray[np.int64] = rows[known[rows] == keys]
+        return found
 
     def _show(self) -> None:
         """Make the newest version."""
@@ -180,6 +186,8 @@ class Changes:
             places=growth.places,
             codes=growth.codes,
             keys=self._keys.array,
-            payloads=self._payloads,
+            added=self.added,
+            gone=self.removed,
         )
         self.part = VectorPart(fitted.contents, changed)
+        self.part.documents = self._payloads

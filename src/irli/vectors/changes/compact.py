@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Changed(NamedTuple):
-    """An index after changes, as one search sees it: what `VectorPart` takes beside its contents."""
+    """An index after changes, as one search sees it: what a part has beside its contents."""
 
     searcher: Searcher
     ids: Ids
@@ -31,10 +31,13 @@ class Changed(NamedTuple):
     places: NDArray[np.int32]  # (n, R, c): the buckets of the added items, padded with -1
     codes: NDArray[np.uint8]  # (n, M)
     keys: NDArray[np.int64]  # (N,): of each row, in the store
-    payloads: Payloads
+    added: int  # items added, and removed
+    gone: int
 
 
-def compact(contents: VectorContents, changed: Changed) -> VectorContents:
+def compact(
+    contents: VectorContents, changed: Changed, payloads: Payloads | None
+) -> VectorContents:
     """Return the contents of the items that are left, in one run. Rows are numbered anew."""
     layout, searcher = contents.layout, changed.searcher
     left = searcher.left.astype(np.int64)
@@ -53,6 +56,7 @@ def compact(contents: VectorContents, changed: Changed) -> VectorContents:
         parts["int8"] = round_items(vectors, contents.metric == "l2", rng)
     ids = changed.ids
     names = Strings.of(ids.all().tolist()) if ids.strings is not None else None
+    learned = contents.learned
     routers = {name: getattr(layout, name) for name in ARRAYS}
     packed = make_layout(
         vectors,
@@ -70,7 +74,12 @@ def compact(contents: VectorContents, changed: Changed) -> VectorContents:
         strings=names,
         tuning=_renumber(contents.tuning, number),
         keys=changed.keys[left],
-        columns=changed.payloads.take_columns(left),
+        since=learned._replace(
+            rows=int(np.searchsorted(left, learned.rows)),
+            added=learned.added + changed.added,
+            removed=learned.removed + changed.gone,
+        ),
+        columns=None if payloads is None else payloads.take_columns(left),
     )
 
 

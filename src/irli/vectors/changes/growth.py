@@ -1,9 +1,9 @@
 """Growth: what is added to a fit, on the writer's side.
 
-An added item is routed by its own vector and goes into the best buckets with room, as in the paper's
-K-choices, so that buckets stay balanced. Its entries lie in a *run* beside those of the fit. A run
-has the same form as the entries of a fit, and a search reads all runs of a bucket. So an index that
-has grown answers as if its entries were packed.
+An added item is routed by its own vector and goes into the best buckets with room, as in the
+paper's K-choices, so that buckets stay balanced. Its entries lie in a *run* beside those of the
+fit. A run has the same form as the entries of a fit, and a search reads all runs of a bucket. So an
+index that has grown answers as if its entries were packed.
 
 Runs are immutable. A new one takes in the one before it, if that is not much larger: so there are
 few of them, and each item is packed again only a few times.
@@ -11,6 +11,7 @@ few of them, and each item is packed again only a few times.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ from irli.base.growing import Chunks, Growing
 from irli.engine.pq import Codebook, pack_blocks
 from irli.engine.prefilter import round_more
 from irli.engine.vector_layout import Added, Run
-from irli.learning.partition import Partition, bucket_capacity
+from irli.learning.partition import Partition
 from irli.vectors.searcher import Searcher
 
 _RATIO = 8  # a run takes in the one before if that is not so many times as large
 _TRIES = 8  # buckets that an item tries
-_SLACK = 1.3  # a bucket with more than this times the mean load gets no more items
+_SLACK = 1.3  # a bucket that holds so many times the mean load gets no more items, as a rule
+_MOST = 1.45  # the same, for the best bucket of an item
 _ROUTED = 1024  # items routed at a time
 
 
@@ -73,7 +75,7 @@ class Growth:
         return len(self._places)
 
     def place(self, vectors: NDArray[np.float32]) -> NDArray[np.int32]:
-        """Choose the buckets (n, R, c) of vectors (n, d) that are prepared, -1 where fewer have room.
+        """Choose the buckets (n, R, c) of prepared vectors (n, d), -1 where fewer have room.
 
         It does not add them: the same vectors may be refused by the disk.
         """
@@ -85,8 +87,7 @@ class Growth:
             part = slice(start, start + _ROUTED)
             logits = self._searcher.route(vectors[part])
             for r in range(repetitions):
-                limit = bucket_capacity(int(entries[r]), buckets, _SLACK)
-                _choose(logits[:, r], limit, loads[r], chosen[part, r])
+                _choose(logits[:, r], entries[r] / buckets, loads[r], chosen[part, r])
         return chosen
 
     def append(
@@ -197,28 +198,24 @@ class Growth:
 
 
 def _choose(
-    logits: NDArray[Any], limit: int, loads: NDArray[np.int64], chosen: NDArray[np.int32]
+    logits: NDArray[Any], mean: float, loads: NDArray[np.int64], chosen: NDArray[np.int32]
 ) -> None:
-    """Give each row (n, B) its best buckets with room, as many as `chosen` (n, c) has columns."""
+    """Give each row (n, B) its best buckets with room, as many as `chosen` (n, c) has columns.
+
+    The best one may hold more than others: there, a search for the item itself looks first.
+    """
     buckets, copies = logits.shape[1], chosen.shape[1]
     tries = min(buckets, _TRIES)
+    most, limit = math.ceil(_MOST * mean), math.ceil(_SLACK * mean)
     best = np.argpartition(-logits, tries - 1, axis=1)[:, :tries]
     order = np.argsort(-np.take_along_axis(logits, best, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(best, order, axis=1)
     for row, ranked in enumerate(best.tolist()):
-        found = 0
-        for bucket in ranked:
-            if loads[bucket] < limit:
-                loads[bucket] += 1
-                chosen[row, found] = bucket
-                found += 1
-                if found == copies:
-                    break
-        else:  # all that it would be looked for in are full
-            for bucket in np.argsort(-logits[row], kind="stable")[tries:].tolist():
-                if found == max(1, copies - 1):
-                    break
-                if loads[bucket] < limit:
-                    loads[bucket] += 1
-                    chosen[row, found] = bucket
-                    found += 1
+        taken: list[int] = [ranked[0]] if loads[ranked[0]] < most else []
+        taken += [bucket for bucket in ranked if loads[bucket] < limit and bucket not in taken]
+        if not taken:  # there is room in some bucket, since the mean counts the new items
+            others = np.argsort(-logits[row], kind="stable")
+            taken = others[loads[others] < limit][:1].tolist()
+        taken = taken[:copies]
+        loads[taken] += 1
+        chosen[row, : len(taken)] = taken

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.folder import Folder, changing, publish, read_folder
+from irli.base.folder import changing, publish, read_folder
 from irli.base.strings import Strings
 from irli.store.store import Batch, Folded, Store, Sync
 from irli.vectors.changes.changes import Changes
@@ -52,6 +52,11 @@ class Living:
         self.changes = Changes(part, store)
         self.changes.apply(store.read_since(store.applied))
         show(self.changes.part)
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether another process changes the index."""
+        return not self.store.writable
 
     @property
     def part(self) -> VectorPart:
@@ -176,15 +181,3 @@ def open_files(root: Path, *, writable: bool, sync: Sync) -> tuple[VectorPart, S
         except Folded:
             continue
     raise TimeoutError(f"The index at {root} is folded again and again. Try it later.")
-
-
-def add_store(root: Path, folder: Folder, dim: int, items: int, sync: Sync) -> Store:
-    """Write an index folder with a store of changes, and return the store."""
-    with changing(root):
-        store = Store.create(root, dim, first_key=items, sync=sync)
-        try:
-            publish(root, dataclasses.replace(folder, store=store.entry(0)))
-        except BaseException:
-            store.close()
-            raise
-    return store

@@ -21,7 +21,7 @@ class Payloads:
     """
 
     def __init__(self, store: Store, keys: Growing, columns: Columns | None) -> None:
-        self._store, self._keys = store, keys
+        self.store, self._keys = store, keys
         self._columns = columns or Columns(self._read)
         self._columns.source = self._read
 
@@ -31,7 +31,7 @@ class Payloads:
 
     def take(self, rows: NDArray[np.int64]) -> list[dict[str, Any] | None]:
         """Return the payloads of rows."""
-        return self._store.payloads(self._keys.array[rows])
+        return self.store.payloads(self._keys.array[rows])
 
     def add(self, start: int, batch: Batch) -> None:
         """Take over the payloads of rows that were added."""
@@ -47,4 +47,4 @@ class Payloads:
         return self._columns.take(rows, self._read) if self._columns.paths else None
 
     def _read(self, rows: NDArray[np.int64]) -> list[str | None]:
-        return self._store.texts(self._keys.array[rows])
+        return self.store.texts(self._keys.array[rows])

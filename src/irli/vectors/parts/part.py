@@ -19,19 +19,20 @@ from irli.base.parts.local import Part
 from irli.base.threads import thread_count
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
 from irli.errors import InvalidParameter
-from irli.vectors.changes.compact import Changed, compact
 from irli.vectors.build.held_out import HeldOut, hold_out, require_queries
+from irli.vectors.changes.compact import Changed, compact
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
 from irli.vectors.cost import count_exact_work, count_work
 from irli.vectors.front import Answer, Filters, Request
 from irli.vectors.parameters import FilterPlan, SearchParameters
 from irli.vectors.range_search import find_within
-from irli.vectors.results import RangeResult
+from irli.vectors.results import MakeResult, RangeResult
 from irli.vectors.searcher import Explanation, Searcher, join_explanations
 from irli.vectors.tune_result import TuneResult
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.vectors.build.ground_truth import GroundTruth
+    from irli.vectors.changes.payloads import Payloads
 
 _EAGER = 2.0  # a search that has to widen much is not much cheaper than comparing all
 
@@ -48,6 +49,9 @@ class VectorPart(Part):
     changed : Changed, optional
         What was added and removed since.
     """
+
+    make_result: MakeResult
+    documents: Payloads | None = None  # the payloads, once the index changes
 
     def __init__(self, contents: VectorContents, changed: Changed | None = None) -> None:
         self.searcher = Searcher(contents.layout) if changed is None else changed.searcher
@@ -76,11 +80,13 @@ class VectorPart(Part):
         """The vectors of all items (N, d), of unit length for cosine. After changes, a copy."""
         if self.changed is None:
             return self.searcher.layout.vectors
-        return self.searcher.take(self.searcher.left)
+        return self.searcher.take(self.searcher.left.astype(np.int64))
 
     def compact(self) -> VectorContents:
         """Return the contents of the items that are left, packed as after a fit."""
-        return self.contents if self.changed is None else compact(self.contents, self.changed)
+        if self.changed is None:
+            return self.contents
+        return compact(self.contents, self.changed, self.documents)
 
     @property
     def dim(self) -> int:
@@ -94,7 +100,7 @@ class VectorPart(Part):
 
     def payloads(self, rows: NDArray[np.int64]) -> list[dict[str, Any] | None]:
         """Return the payloads of rows (n,). None is no payload."""
-        return [None] * len(rows) if self.changed is None else self.changed.payloads.take(rows)
+        return [None] * len(rows) if self.documents is None else self.documents.take(rows)
 
     def allow(self, filter: Any) -> Allowed:
         """Return the rows that a filter allows: by ids, or by what payloads say."""
@@ -102,12 +108,14 @@ class VectorPart(Part):
             return Allowed.where(~self.allow(filter.ids).mask)
         if not isinstance(filter, Mapping | Where):
             allowed = self.ids.allowed(filter)
-            return Allowed.where(np.ones(len(self.ids.values), bool)) if allowed is None else allowed
+            return (
+                Allowed.where(np.ones(len(self.ids.values), bool)) if allowed is None else allowed
+            )
         from irli.store.filters import as_condition
 
         condition, rows = as_condition(filter), len(self.ids.values)
-        if self.changed is not None:
-            return Allowed.where(self.changed.payloads.match(condition, rows))
+        if self.documents is not None:
+            return Allowed.where(self.documents.match(condition, rows))
         from irli.store.columns import Columns
 
         no_payloads = Columns(lambda some: [None] * len(some))

@@ -16,7 +16,7 @@ from irli.vectors.front import Answer, Filters, Request
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.merge import merge, merge_explanations, merge_ranges
 from irli.vectors.parts.tune import tune_parts
-from irli.vectors.results import RangeResult
+from irli.vectors.results import MakeResult, RangeResult
 from irli.vectors.searcher import Explanation
 from irli.vectors.tune_result import TuneResult
 
@@ -33,6 +33,8 @@ class VectorParts(Parts):
     names : TextIds, optional
         The ids, if they are strings. Parts know their items by row.
     """
+
+    make_result: MakeResult
 
     def __init__(
         self, group: PartGroup, held: NDArray[np.float32], names: TextIds | None = None

@@ -1,0 +1,167 @@
+"""Health: what changes have done to an index, measured on its own items and recorded queries.
+
+Items that the routers have learned are compared with items added since, in the same index. If the
+new ones are found less well, or at more work, the routers have drifted. That needs no model of what
+a fresh fit would do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.vectors.cost import count_query_work
+from irli.vectors.front import Request
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.parts.part import VectorPart
+
+K = 10
+_LEAST_RECALL, _LEAST_WORK = 0.005, 0.05  # losses of the whole index that a refresh is worth
+_TURNOVER = 0.5  # changes since learning, relative to the items learned, after which it is due
+_FEW = 1000  # rows that never need to be packed
+_REMOVED = 0.25  # share of removed rows from which on the arrays are packed anew
+
+
+@dataclass(frozen=True)
+class Found:
+    """How some queries find their nearest items.
+
+    Attributes
+    ----------
+    recall : float
+        Recall at 10, with half its 95 % interval in `margin`.
+    work : float
+        Counted nanoseconds of a query.
+    queries : int
+    """
+
+    recall: float
+    margin: float
+    work: float
+    queries: int
+
+    def __str__(self) -> str:
+        return f"{self.recall:.3f} +- {self.margin:.3f} at {self.work / 1000:.1f} us counted"
+
+
+@dataclass(frozen=True)
+class Health:
+    """What `health` measures. Counts are those since the routers have learned.
+
+    Attributes
+    ----------
+    items : int
+    learned, added, removed : int
+        Items when the routers learned, and how many were added and removed since.
+    removed_rows : float
+        The share of the rows that removed items still take.
+    balance : float
+        The largest bucket, relative to the mean.
+    refreshes : int
+        How often routers have learned anew since the index was first learned.
+    old, recent, recorded : Found or None
+        Items from before and after the learning as queries, and queries that were recorded.
+    work_then : float or None
+        The counted work of a query on the day that the index was tuned.
+    bytes, bytes_to_reclaim : int
+        The size of the index, and what packing it anew would give back.
+    learning : bool
+        Whether routers learn in the background.
+    advice : list of str
+        What to do. Empty if all is well.
+    warnings : list of str
+        What has failed in the background, and what to know of the version of SQLite.
+    """
+
+    items: int
+    learned: int
+    added: int
+    removed: int
+    removed_rows: float
+    balance: float
+    refreshes: int
+    old: Found | None
+    recent: Found | None
+    recorded: Found | None
+    work_then: float | None
+    bytes: int
+    bytes_to_reclaim: int
+    learning: bool
+    advice: list[str]
+    warnings: list[str]
+
+
+def measure(
+    part: VectorPart,
+    parameters: SearchParameters,
+    queries: NDArray[np.float32],
+    own: NDArray[np.int64] | None = None,
+) -> Found | None:
+    """Return how queries (n, d) find their nearest items. `own` (n,) are their rows, if any."""
+    if len(queries) == 0:
+        return None
+    k = min(K, len(part) - (own is not None))
+    if k < 1:
+        return None
+    more = k + (own is not None)
+    exact = Request(queries, SearchParameters(exact=True))
+    true, _ = part.search(exact, more)
+    near, ids = part.search(Request(queries, parameters), more)
+    if own is not None:
+        true, near = true[:, 1:], _leave_out(near, ids, part.ids.values[own])
+    if part.metric == "ip":  # larger is nearer
+        true, near = -true, -near
+    reach = true[:, -1:] + 1e-5 * np.abs(true[:, -1:])
+    each = np.minimum((near <= reach).sum(axis=1), k) / k
+    plan = part.make_plan(more, parameters)
+    work = count_query_work(part.searcher.sizes, part.searcher.measure(queries, plan)[2])
+    margin = 1.96 * float(each.std()) / math.sqrt(len(each))
+    return Found(float(each.mean()), margin, float(work.mean()), len(each))
+
+
+def _leave_out(
+    near: NDArray[np.float32], ids: NDArray[np.int64], own: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return distances without that of the query itself, or without the last one."""
+    mine = ids == own[:, None]
+    mine[~mine.any(axis=1), -1] = True
+    others: NDArray[np.float32] = near[~mine].reshape(len(near), -1)
+    return others
+
+
+def sample_rows(
+    part: VectorPart, first: int, last: int, count: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return some rows of items from `first` to `last`."""
+    left = part.searcher.left
+    inside = left[np.searchsorted(left, first) : np.searchsorted(left, last)]
+    return np.sort(rng.choice(inside, min(count, len(inside)), replace=False)).astype(np.int64)
+
+
+def is_drifted(old: Found | None, recent: Found | None, share: float) -> bool:
+    """Whether items that are `share` of all are found so much worse that learning anew is due."""
+    if old is None or recent is None:
+        return False
+    noise = math.hypot(old.margin, recent.margin) / 2
+    lost = old.recall - recent.recall - noise
+    return share * lost > _LEAST_RECALL or share * (recent.work / old.work - 1) > _LEAST_WORK
+
+
+def is_turned_over(learned: int, added: int, removed: int) -> bool:
+    """Whether so much has changed that learning anew is due whatever is measured."""
+    return added + removed > _TURNOVER * max(learned, 1)
+
+
+def is_sparse(rows: int, removed: int) -> bool:
+    """Whether removed items take so much that packing the arrays anew is due."""
+    return rows > _FEW and removed > _REMOVED * rows
+
+
+def give_advice(due: str | None, sparse: bool) -> list[str]:
+    """Return what to do about an index whose routers are due to learn, or whose arrays to pack."""
+    if due is not None:
+        return [f"Call refresh(): {due}."]
+    return ["Call compact(): removed items take much of the memory."] if sparse else []

@@ -1,0 +1,294 @@
+"""Maintenance: keep a living index good. It learns anew, or packs its arrays, when that is due.
+
+All of it goes on beside searches and changes, and its result is shown in one step. What has changed
+meanwhile goes to the buckets of the new arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irli.base.logs import get_logger, warn
+from irli.base.recipe import AUTO, Recipe, as_recipe
+from irli.vectors.changes.health import (
+    Found,
+    Health,
+    give_advice,
+    is_drifted,
+    is_sparse,
+    is_turned_over,
+    measure,
+    sample_rows,
+)
+from irli.vectors.changes.living import Living
+from irli.vectors.changes.recorded import Recorded
+from irli.vectors.changes.refit import refit
+from irli.vectors.contents import VectorContents
+from irli.vectors.parameters import SearchParameters
+from irli.vectors.parts.part import VectorPart
+
+if TYPE_CHECKING:
+    from irli.vectors.changes.changeable import Changeable
+
+log = get_logger(__name__)
+
+_SAMPLE = 500  # items of each kind that are measured
+_EVERY, _LEAST = 0.05, 1000  # a measurement after so many changes: a share of the items, or more
+_WARM = 0.5  # with more changes than this share of the items learned, learning begins anew
+_WORSE, _DEARER = 0.01, 1.1  # what was learned is not taken if it is so much worse
+_SHARE = 0.5  # of the time that learning in the background may take
+_AGAIN = 60.0  # seconds after a failure
+
+
+class Maintenance:
+    """What keeps an index good.
+
+    Parameters
+    ----------
+    index : Changeable
+        Whose defaults are set with new arrays.
+    living : Living
+    given : Recipe
+        How to learn.
+    threads : int
+        That learning may use.
+    """
+
+    def __init__(self, index: Changeable, living: Living, given: Recipe, threads: int) -> None:
+        self._index, self._living, self._given = index, living, given
+        self.threads = threads
+        self.recorded = Recorded(living.part.dim)
+        self._working = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._measured = 0  # changes at the last measurement
+        self._drifted = False
+        self._next = 0.0  # when learning may start again
+        self.failure: str | None = None
+
+    # --- when ----------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Start what is due in the background, after a change."""
+        if self.is_busy or time.monotonic() < self._next:
+            return
+        added, removed = self._count_changes()
+        measure_now = added + removed - self._measured >= max(
+            _LEAST, int(_EVERY * self._living.part.contents.learned.items)
+        )
+        if self.find_due() is None and not self._is_sparse() and not measure_now:
+            return
+        self.start(self._work)
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Do something in the background, unless something goes on there."""
+        if self.is_busy:
+            return
+        self._thread = threading.Thread(
+            target=self._guard, args=(work,), name="irli maintenance", daemon=True
+        )
+        self._thread.start()
+
+    def _guard(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # searches go on, and health() says it
+            self.failure = str(error)
+            warn(f"The maintenance of an index has failed: {error}")
+            self._next = time.monotonic() + _AGAIN
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something goes on in the background."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait until what goes on in the background has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def find_due(self) -> str | None:
+        """Return why the routers are to learn anew, or None."""
+        part = self._living.part
+        if len(part) == 0:
+            return None
+        if part.contents.recipe.name == "exact":
+            if self._given.name not in (AUTO, "exact"):
+                enough = len(part) >= _LEAST
+            else:
+                enough = as_recipe(self._given.name).resolve(len(part), part.dim).name != "exact"
+            return "there are enough items to learn from" if enough else None
+        learned = part.contents.learned.items
+        if is_turned_over(learned, *self._count_changes()):
+            return "many items were added or removed since the routers have learned"
+        return "new items are found less well, or at more work" if self._drifted else None
+
+    def _count_changes(self) -> tuple[int, int]:
+        """Return how many items were added and removed since the routers have learned."""
+        before, changes = self._living.part.contents.learned, self._living.changes
+        return before.added + changes.added, before.removed + changes.removed
+
+    def _is_sparse(self) -> bool:
+        return is_sparse(self._living.changes.rows, self._living.changes.gone)
+
+    def _work(self) -> None:
+        added, removed = self._count_changes()
+        if self.find_due() is None and not self._is_sparse():
+            self._measured = added + removed
+            self.measure_drift()
+        if self.find_due() is not None:
+            self.refresh()
+        elif self._is_sparse():
+            self.compact()
+
+    # --- what ----------------------------------------------------------------------------------
+
+    def measure_drift(self) -> tuple[Found | None, Found | None]:
+        """Measure how items from before and after the learning are found."""
+        part = self._living.part
+        if part.contents.recipe.name == "exact":
+            return None, None
+        rng = np.random.default_rng(part.searcher.items)
+        parameters = self._index.defaults
+        bound = part.contents.learned.rows
+        found = []
+        for first, last in ((0, bound), (bound, part.searcher.items)):
+            rows = sample_rows(part, first, last, _SAMPLE, rng)
+            found.append(measure(part, parameters, part.take(rows), rows))
+        left = part.searcher.left
+        share = 1 - np.searchsorted(left, bound) / max(1, len(left))
+        old, recent = found
+        self._drifted = is_drifted(old, recent, float(share))
+        return old, recent
+
+    def compact(self) -> None:
+        """Pack the arrays anew, without removed items. The routers stay."""
+        with self._working:
+            part, applied = self._living.seal()
+            self._replace(part, part.compact(), applied)
+
+    def refresh(self) -> bool:
+        """Learn anew from the items that are there. Return whether the result was taken."""
+        with self._working:
+            began = time.monotonic()
+            part, applied = self._living.seal()
+            packed = part.compact()
+            if len(packed.ids) == 0:
+                return False
+            learned, exact = packed.learned, packed.recipe.name == "exact"
+            few = learned.added + learned.removed <= _WARM * max(1, learned.items)
+            queries, relevant = self.recorded.take(part, packed)
+            held = packed.tuning
+            if queries is None and (held.rows < 0).any() and not held.by_relevance:
+                queries = held.queries[held.rows < 0]  # sample queries that fit was given
+            with tempfile.TemporaryDirectory(prefix="irli-") as folder:
+                made = refit(
+                    Path(folder),
+                    packed,
+                    self._given,
+                    queries,
+                    relevant,
+                    warm=few and not exact and relevant is None,
+                    threads=self.threads,
+                )
+            made = dataclasses.replace(
+                made,
+                ids=packed.ids,
+                strings=packed.strings,
+                keys=packed.keys,
+                columns=packed.columns,
+                since=learned.anew(len(packed.ids)),
+            )
+            took = time.monotonic() - began
+            self._next = time.monotonic() + took * (1 / _SHARE - 1)
+            if not exact and not self._is_better(part, VectorPart(made), made.defaults, queries):
+                log.info("refresh: the routers of before stay")
+                return False
+            self._replace(part, made, applied, defaults=made.defaults, tuned=made.tuned)
+            self._measured, self._drifted, self.failure = 0, False, None
+            return True
+
+    def _is_better(
+        self,
+        part: VectorPart,
+        made: VectorPart,
+        parameters: SearchParameters,
+        queries: NDArray[np.float32] | None,
+    ) -> bool:
+        """Whether new arrays find as much as the old ones, at no more work."""
+        rng = np.random.default_rng(1)
+        rows = sample_rows(made, 0, made.searcher.items, _SAMPLE, rng)
+        items = made.take(rows)
+        old_rows = part.searcher.left[rows].astype(np.int64)
+        pairs = [
+            (
+                measure(part, self._index.defaults, items, old_rows),
+                measure(made, parameters, items, rows),
+            )
+        ]
+        if queries is not None:
+            some = queries[rng.permutation(len(queries))[:_SAMPLE]]
+            pairs.append(
+                (measure(part, self._index.defaults, some), measure(made, parameters, some))
+            )
+        for old, new in pairs:
+            if old is None or new is None:
+                continue
+            log.info("refresh: %s before, %s after", old, new)
+            if new.recall < old.recall - _WORSE:
+                return False
+            if new.recall <= old.recall + _WORSE and new.work > _DEARER * old.work:
+                return False
+        return True
+
+    def _replace(
+        self, part: VectorPart, contents: VectorContents, applied: int, **attributes: Any
+    ) -> None:
+        index = self._index
+        given = {"defaults": index.defaults, "tuned": index.tuned} | attributes
+        contents = dataclasses.replace(contents, **given)
+        self._living.replace(contents, applied)
+        vars(index).update(given, recipe=contents.recipe)
+
+    # --- health --------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """Measure the index."""
+        living, part = self._living, self._living.part
+        old, recent = self.measure_drift()
+        queries, _ = self.recorded.take(part, None)
+        recorded = None
+        if queries is not None:
+            recorded = measure(part, self._index.defaults, queries[-_SAMPLE:])
+        added, removed = self._count_changes()
+        rows, gone = living.changes.rows, living.changes.gone
+        stats, loads = living.store.stats(), part.loads()
+        due = self.find_due()
+        size = part.stats()["bytes"]
+        mean = max(float(np.mean(loads)), 1e-9)
+        return Health(
+            items=len(part),
+            learned=part.contents.learned.items,
+            added=added,
+            removed=removed,
+            removed_rows=gone / max(1, rows),
+            balance=float(np.max(loads)) / mean,
+            refreshes=part.contents.learned.refreshes,
+            old=old,
+            recent=recent,
+            recorded=recorded,
+            work_then=None if self._index.tuned is None else self._index.tuned.work,
+            bytes=size + stats.payload_bytes,
+            bytes_to_reclaim=int(size * gone / max(1, rows)) + stats.free_bytes,
+            learning=self.is_busy,
+            advice=give_advice(due, self._is_sparse()),
+            warnings=[text for text in (self.failure, stats.warning) if text],
+        )
