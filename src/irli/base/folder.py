@@ -431,24 +431,29 @@ def _write_files(root: Path, folder: Folder) -> dict[str, Any]:
     return entries
 
 
+def list_files(root: Path) -> list[str]:
+    """Return the names of the files of parts and data that the manifests of a folder name."""
+    whole = read_manifest(root)
+    manifests = [whole, *(read_manifest(root / part) for part in whole["parts"])]
+    files = {entry["file"] for each in manifests for entry in each["files"].values()}
+    return sorted({*whole["parts"], *files})
+
+
 def _sweep(root: Path) -> None:
     """Remove the files of irli that the current manifest and its parts do not name."""
     ours = [path for path in root.iterdir() if TEMPORARY.fullmatch(path.name)]
     # If a manifest cannot be read, its data files are kept: it may still be repaired.
     with suppress(FormatError):
         named: set[str] = set()
-        stores: set[str] = set()
+        store = ""
         if (root / MANIFEST).exists():
-            whole = read_manifest(root)
-            named |= set(whole["parts"])
-            for each in (whole, *(read_manifest(root / part) for part in whole["parts"])):
-                named |= {entry["file"] for entry in each["files"].values()}
-                stores |= {each["store"]["name"]} if "store" in each else set()
-        known = re.compile(f"{_DATA.pattern}|{_PART.pattern}")
-        ours += [p for p in root.iterdir() if known.fullmatch(p.name) and p.name not in named]
-        of_store = re.compile(rf"({_STORE.pattern})\..+")
-        found = ((path, of_store.fullmatch(path.name)) for path in root.iterdir())
-        ours += [path for path, match in found if match and match[1] not in stores]
+            named = set(list_files(root))
+            store = read_manifest(root).get("store", {}).get("name", "")
+        known = re.compile(f"{_DATA.pattern}|{_PART.pattern}|(?P<store>{_STORE.pattern})\\..+")
+        for path in root.iterdir():
+            match = known.fullmatch(path.name)
+            if match and path.name not in named and (not store or match["store"] != store):
+                ours.append(path)
     for path in ours:
         with suppress(OSError):
             path.unlink()

@@ -60,8 +60,6 @@ def connect(path: Path | None, *, writable: bool, full: bool = False) -> sqlite3
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # the store does it, see there
             connection.execute("PRAGMA fullfsync = ON")
             connection.execute("PRAGMA checkpoint_fullfsync = ON")
-    else:
-        connection.execute("PRAGMA query_only = ON")
     return connection
 
 

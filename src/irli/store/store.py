@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from irli.base.checks import as_vectors
 from irli.base.data_files import damage_error
 from irli.base.files import WriterLock, sync_directory
-from irli.base.folder import holding, make_store_name
+from irli.base.folder import holding, make_store_name, reading
 from irli.errors import FormatError, InvalidParameter, IrliError, IrliWarning, StorageError
 from irli.store import database
 from irli.store.documents import Document, decode, encode
@@ -59,6 +59,7 @@ Sync: TypeAlias = Literal["full", "normal"]
 
 _LOG_BYTES = 4 << 20  # written to SQLite's log before it is copied into the database
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_MOST_BITS = 20  # of a slot within its chunk
 _AT_ONCE = 64  # log rows that are dropped in one transaction
 _NONE: Keys = np.empty(0, np.int64)
 _NONE.flags.writeable = False
@@ -226,7 +227,7 @@ class Store:
         path = root / f"{entry['name']}.sqlite"
         if not path.is_file():
             raise damage_error(root, f"{path.name} is missing")
-        with ExitStack() as stack, _translating(root), database.reading(path):
+        with ExitStack() as stack, _translating(root), reading(), database.reading(path):
             lock = WriterLock(root) if writable else None
             if lock is not None:
                 stack.callback(lock.release)
@@ -239,7 +240,7 @@ class Store:
                 stack.callback(connection.close)
             meta = database.read_meta(reader)
             dim, bits = meta["dim"], meta["bits"]
-            if not 0 < dim < 1 << 24 or bits != choose_bits(dim):
+            if not 0 < dim < 1 << 24 or not 0 <= bits <= _MOST_BITS:
                 raise damage_error(root, f"{path.name} misstates the dimensions of its vectors")
             tail = FileTail(root, path.stem, dim, bits, [])
             store = cls(
@@ -310,7 +311,12 @@ class Store:
         return None if self.path is None else self.path.stem
 
     def entry(self, applied: int) -> dict[str, Any]:
-        """Return what a manifest says of the store: the arrays hold all changes up to this one."""
+        """Return what a manifest says of the store: the arrays hold all changes up to this one.
+
+        They are on disk then: a manifest must not speak of what a power cut takes.
+        """
+        with self._changing():
+            self._checkpoint("PASSIVE")
         return {"name": self.name, "applied": applied}
 
     # --- changes ---
@@ -548,7 +554,7 @@ class Store:
     ) -> Batch:
         named: Ids = json.loads(ids) if isinstance(ids, str) else np.frombuffer(ids, "<i8")
         laid = np.frombuffer(places, "<i4").reshape((count, -1) if count else (0, 0))
-        if len(named) != count or count < 0 or slot < 0:
+        if len(named) != count or first_key < 0 or slot < 0:
             raise ValueError(f"the change {seq} does not have {count} items")
         return Batch(
             seq,
@@ -600,6 +606,11 @@ class Store:
         """The vector of a slot is in the chunk ``slot >> bits``, at the slot's other bits."""
         return self.tail.bits
 
+    @property
+    def next_key(self) -> int:
+        """The key of the item that is added next."""
+        return self._next_key
+
     def find_keys(self, ids: Any) -> Keys:
         """Return the keys of ids (n,), or -1 for those that the log has not added, or removed."""
         with self._lock:
@@ -639,12 +650,10 @@ class Store:
     def seal(self) -> int:
         """Return the number of the last change. Vectors of later ones go to another file.
 
-        A fold begins with it: the new arrays hold what is there now. All of that is on disk then:
-        a manifest must not speak of changes that a power cut takes.
+        A fold begins with it: the new arrays hold what is there now.
         """
         with self._changing():
             self._fresh = True
-            self._checkpoint("PASSIVE")
             return _last_seq(self._connection)
 
     def fold(self, applied: int) -> None:
