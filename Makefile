@@ -7,7 +7,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors wheels clean
 .PHONY: paper paper-glove
-.PHONY: annif test-annif bench-annif test-native test-arm sanitize sanitized need-clang fuzz fuzz-folders coverage
+.PHONY: annif test-annif bench-annif test-native test-crash test-arm sanitize sanitized need-clang fuzz fuzz-folders coverage
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,6 +160,12 @@ RUN_SANITIZED = LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-fi
 sanitize: sanitized  ## run the tests of kernels and storage with address and undefined-behaviour sanitizers
 	build/sanitize/tests/native_tests
 	$(RUN_SANITIZED) $(BIN)/python -m pytest -q $(SANITIZED)
+
+test-crash: setup  ## kill writers of the store 1,000 times, fill their disk, cut the power
+	$(BIN)/python tests/store/crashes.py random $(or $(KILLS),1000) --seed $(SEED)
+	$(BIN)/python tests/store/crashes.py kill 2 --seed $(SEED)
+	$(BIN)/python tests/store/crashes.py fail 2 --seed $(SEED)
+	$(BIN)/python tests/store/crashes.py power 2 --seed $(SEED)
 
 need-clang:
 	@test -n "$(CLANG)" || { echo "Fuzzing and coverage need Clang 14 or newer." >&2; \

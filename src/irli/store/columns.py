@@ -75,6 +75,8 @@ class Grown:
 
     def extend(self, values: Any) -> None:
         end = self.size + len(values)
+        if end == self.size:  # it may be mapped, and nobody may write there
+            return
         if end > len(self._space):
             space = np.empty(max(64, end + (end >> 1)), self._space.dtype)
             space[: self.size] = self.array
