@@ -160,7 +160,7 @@ def test_a_mask_of_integers_is_not_taken_for_ids(mask: Any) -> None:
             with pytest.raises(InvalidParameter, match=r"3 items.* mask.*filter.astype\(bool\)"):
                 ids.allowed(filter)
         with pytest.raises(InvalidParameter, match="as in a mask"):
-            ids.allowed_each([None, mask])
+            ids.allowed(mask)
 
 
 def test_zeros_and_ones_that_are_no_mask_are_ids() -> None:
@@ -174,7 +174,9 @@ def test_zeros_and_ones_that_are_no_mask_are_ids() -> None:
 @pytest.mark.parametrize("make", [lambda: Ids(np.arange(3)), lambda: make_ids(WORDS, 3)])
 def test_what_was_prepared_is_for_the_same_ids_alone(make: Any) -> None:
     ids = make()
-    prepared = ids.prepare([True, False, True])
+    allowed = ids.allowed([True, False, True])
+    assert allowed is not None
+    prepared = allowed.prepare(ids.token)
     assert allow(ids, prepared) == [True, False, True]
     assert allow(ids, Deny(prepared)) == [False, True, False]
     both = pickle.loads(pickle.dumps(ids)), pickle.loads(pickle.dumps(prepared))

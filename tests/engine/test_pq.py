@@ -13,12 +13,12 @@ from irli._native import LANES, WORDS
 from irli.engine.pq import (
     Codebook,
     _lay_in_lanes,
-    pack_blocks,
     choose_pieces,
     encode_items,
     learn_codebook,
     most_pieces,
     no_codes,
+    pack_blocks,
 )
 from irli.engine.vector_layout import Codes
 

@@ -121,7 +121,11 @@ def within(value: Any, ends: dict[str, Any]) -> bool:
             low = moment(value) if isinstance(value, str) else None
             if low is None:
                 return False
-        elif isinstance(value, bool) or not isinstance(value, str | int | float) or isinstance(value, str) != isinstance(x, str):
+        elif (
+            isinstance(value, bool)
+            or not isinstance(value, str | int | float)
+            or isinstance(value, str) != isinstance(x, str)
+        ):
             return False
         met = {"$lt": low < high, "$lte": low <= high, "$gt": low > high, "$gte": low >= high}
         if not met[key]:
@@ -148,7 +152,25 @@ def as_moment(value: date) -> datetime:
 
 KEYS = st.sampled_from(["a", "b", "c", "a.b", "$or", "", "\0", "q\"'", "ž", "\\", "a[0]", "$.a"])
 TEXTS = st.sampled_from(
-    ["", "a", "ab", "abc", "b", "ž", "žlutý", "\x00", "a\x00", "1", "true", "null", "2024-01-01", "2024-01-01T00:00:00Z", "2024-13-01", "2024-01-01T01:00:00+01:00", "2024-06-30 12:00"]
+    [
+        "",
+        "a",
+        "ab",
+        "abc",
+        "b",
+        "ž",
+        "žlutý",
+        "\x00",
+        "a\x00",
+        "1",
+        "true",
+        "null",
+        "2024-01-01",
+        "2024-01-01T00:00:00Z",
+        "2024-13-01",
+        "2024-01-01T01:00:00+01:00",
+        "2024-06-30 12:00",
+    ]
 )
 NUMBERS = st.one_of(
     st.integers(-3, 3),

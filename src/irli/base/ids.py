@@ -226,17 +226,6 @@ class Ids:
             return None
         return self._allow(filter)
 
-    def allowed_each(self, filters: list[Any]) -> list[Allowed | None]:
-        """Return what each of several filters allows. One that is there twice is read once."""
-        read = {id(one): self.allowed(one) for one in filters}
-        return [read[id(one)] for one in filters]
-
-    def prepare(self, filter: Any) -> Allowed:
-        """Return the items that a filter allows, in arrays of their own. None allows all."""
-        every = np.ones(len(self.values), dtype=bool)
-        allowed = Allowed.where(every) if filter is None else self._allow(filter)
-        return allowed.prepare(self.token)
-
     def _allow(self, filter: Any) -> Allowed:
         if isinstance(filter, Allowed):
             self._check_prepared(filter)

@@ -195,7 +195,7 @@ class VectorFront(Configured, Generic[E]):
         array([20])
         """
         engine = self._fitted()
-        return engine.ids.prepare(None if filter is None else engine.allow(filter))
+        return engine.allow(filter).prepare(engine.ids.token)
 
     def explain(
         self,

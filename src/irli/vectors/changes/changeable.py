@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -283,14 +284,16 @@ class Changeable(VectorFront[VectorPart]):
         vars(self).update(_living=None, _maintenance=None)
 
     def __getstate__(self) -> dict[str, Any]:
-        vars_ = vars(self)
         if self._living is None:
             return super().__getstate__()
-        packed = object.__new__(type(self))
-        vars(packed).update(vars_)
-        part = VectorPart(super()._fitted().compact())
-        del packed._living, packed._maintenance
-        packed._take_over(part)
+        part = self._fitted()
+        if part.documents is not None and part.documents.store.scroll(limit=1):
+            raise InvalidParameter(
+                "An index must have no payloads to be pickled. Got one that has. Keep it with "
+                "save(path), and open it with irli.load."
+            )
+        packed = copy.copy(self)
+        packed._take_over(VectorPart(dataclasses.replace(part.compact(), keys=None)))
         return packed.__getstate__()
 
     def __copy__(self) -> Self:

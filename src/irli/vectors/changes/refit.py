@@ -55,23 +55,17 @@ def refit(
     (folder / "task.json").write_text(json.dumps(task))
     command = [sys.executable, "-m", "irli.vectors.changes.refit", str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
-    told = b""
-    try:
-        if process.stderr is not None:
-            told = process.stderr.read()
-        process.wait()  # its input stays open meanwhile: that tells it that we are there
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
+    with (folder / "told.txt").open("wb") as told:
+        # Its input stays open meanwhile: that tells it that we are there.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=told, env=environment)
+        with process:
+            try:
+                process.wait()
+            except BaseException:
+                process.kill()
+                raise
     if process.returncode:
-        last = told.decode(errors="replace").strip().splitlines()[-1:]
+        last = (folder / "told.txt").read_text(errors="replace").strip().splitlines()[-1:]
         raise RefitFailed(
             f"Learning anew has failed: {''.join(last) or process.returncode}. The index stays as "
             "it is. Call refresh() to try again."

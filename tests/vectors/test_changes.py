@@ -1,0 +1,385 @@
+"""An index that changes answers as a dictionary of its items would, whatever was done to it."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import small_default
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
+
+import irli
+from irli import InvalidParameter, VectorIndex
+
+DIM = 6
+Vector = Any
+
+
+@cache
+def learned(text: bool) -> Path:
+    """Save an index that has learned, once for all tests."""
+    folder = Path(tempfile.mkdtemp()) / "index"
+    X = make(300, DIM, seed=1)
+    ids = [f"i{i}" for i in range(300)] if text else None
+    VectorIndex("l2", recipe=small_default()).fit(X, ids=ids).save(folder)
+    return folder
+
+
+def make(count: int, dim: int, seed: int) -> Any:
+    """Return vectors of the same few clusters, whatever the seed."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(dim).normal(scale=3, size=(12, dim))
+    noise = rng.normal(size=(count, dim))
+    return (centres[rng.integers(12, size=count)] + noise).astype(np.float32)
+
+
+def draw(seed: int, count: int) -> Any:
+    return make(count, DIM, seed=seed)
+
+
+class Machine(RuleBasedStateMachine):
+    """Changes of every kind, with the same done to a dictionary."""
+
+    known: Any = Bundle("known")
+    text = False
+
+    @initialize(
+        start=st.sampled_from(["empty", "learned"]), home=st.sampled_from(["memory", "disk"])
+    )
+    def begin(self, start: str, home: str) -> None:
+        self.root = Path(tempfile.mkdtemp()) / "index"
+        self.model: dict[Any, tuple[Vector, dict[str, Any] | None]] = {}
+        self.next = 1000
+        self.disk = home == "disk"
+        if start == "learned":
+            shutil.copytree(learned(self.text), self.root)
+            X = make(300, DIM, seed=1)
+            self.model = {self.name(i): (X[i], None) for i in range(300)}
+        if self.disk:
+            new = {"metric": "l2", "dim": DIM} if start == "empty" else {}
+            self.index = irli.open(self.root, sync="normal", maintain="manual", **new)
+        else:
+            self.index = VectorIndex("l2", dim=DIM)
+            if start == "learned":
+                self.index = VectorIndex.load(self.root)
+            self.index.maintain = "manual"
+
+    def name(self, number: int) -> Any:
+        return f"i{number}" if self.text else number
+
+    @rule(target=known, count=st.integers(1, 40), seed=st.integers(0, 99), paid=st.booleans())
+    def add(self, count: int, seed: int, paid: bool) -> Any:
+        X = draw(seed, count)
+        ids = [self.name(self.next + i) for i in range(count)]
+        self.next += count
+        payloads = [{"n": i, "odd": bool(i % 2)} for i in range(count)] if paid else None
+        self.index.add(X, ids=ids, payloads=payloads)
+        for i, id in enumerate(ids):
+            self.model[id] = X[i], payloads[i] if payloads else None
+        return multiple(*ids[:5])
+
+    @rule(id=known, seed=st.integers(0, 99))
+    def upsert(self, id: Any, seed: int) -> None:
+        [vector] = draw(seed, 1)
+        self.index.upsert(vector, [id], payloads=[{"n": seed}])
+        self.model[id] = vector, {"n": seed}
+
+    @rule(ids=st.lists(known, max_size=5), more=st.lists(st.integers(0, 299), max_size=30))
+    def remove(self, ids: list[Any], more: list[int]) -> None:
+        named = [*ids, *map(self.name, more)]
+        there = {id for id in named if id in self.model}
+        assert self.index.remove(named) == len(there)
+        for id in there:
+            del self.model[id]
+
+    @rule(bound=st.integers(0, 20))
+    def remove_by_payload(self, bound: int) -> None:
+        gone = [id for id, (_, p) in self.model.items() if p is not None and p["n"] > bound]
+        assert self.index.remove(filter=irli.field("n") > bound) == len(gone)
+        for id in gone:
+            del self.model[id]
+
+    @rule(id=known, value=st.integers(0, 30))
+    def set_payload(self, id: Any, value: int) -> None:
+        if id in self.model:
+            self.index.set_payload(id, {"n": value})
+            vector, payload = self.model[id]
+            self.model[id] = vector, {**(payload or {}), "n": value}
+
+    @rule()
+    def compact(self) -> None:
+        self.index.compact()
+
+    @rule()
+    def open_again(self) -> None:
+        if self.disk:
+            self.index.close()
+            self.index = irli.open(self.root, sync="normal", maintain="manual")
+
+    @rule()
+    def read_elsewhere(self) -> None:
+        if self.disk:
+            self.check_items(irli.load(self.root))
+
+    @rule()
+    def save(self) -> None:
+        other = self.root.with_name("saved")
+        self.index.save(other)
+        self.check_items(irli.load(other))
+        shutil.rmtree(other)
+
+    @rule()
+    def take_snapshot(self) -> None:
+        if self.disk:
+            other = self.root.with_name("copy")
+            self.index.snapshot(other)
+            with irli.open(other, sync="normal", maintain="manual") as copy:
+                self.check_items(copy)
+            shutil.rmtree(other)
+
+    @rule(seed=st.integers(0, 99), k=st.integers(1, 12))
+    def search(self, seed: int, k: int) -> None:
+        queries = draw(seed, 4)
+        exact = self.index.search(queries, k, exact=True)
+        near = self.index.search(queries, k)
+        for query, d, ids, found in zip(queries, *exact, near.ids, strict=True):
+            truth = sorted(float(((v - query) ** 2).sum()) for v, _ in self.model.values())[:k]
+            count = len(truth)
+            np.testing.assert_allclose(d[:count], truth, rtol=1e-4, atol=1e-4)
+            assert np.isinf(d[count:]).all()
+            for some in (ids[:count].tolist(), [id for id in found if id in self.model]):
+                assert len(set(some)) == len(some)
+                assert all(id in self.model for id in some)
+            assert len([id for id in found if id not in (-1, None)]) == count
+        one = self.index.search(queries[0], k, exact=True)
+        np.testing.assert_allclose(one.distances, exact.distances[0], rtol=1e-5)
+
+    @rule(seed=st.integers(0, 99), bound=st.integers(0, 20))
+    def search_by_payload(self, seed: int, bound: int) -> None:
+        [query] = draw(seed, 1)
+        cheap = {id for id, (_, p) in self.model.items() if p is not None and p["n"] < bound}
+        for filter in ({"n": {"$lt": bound}}, irli.field("n") < bound):
+            for given in ({}, {"exact": True}):
+                found = self.index.search(query, 5, filter=filter, **given)
+                there = [id for id in found.ids if id not in (-1, None)]
+                assert set(there) <= cheap
+                assert len(there) == min(5, len(cheap))
+
+    @invariant()
+    def items_are_those_of_the_model(self) -> None:
+        if hasattr(self, "model"):
+            self.check_items(self.index)
+
+    def check_items(self, index: VectorIndex) -> None:
+        assert len(index) == len(self.model)
+        assert set(index) == set(self.model)
+        some = list(self.model)[:: max(1, len(self.model) // 7)]
+        if some:
+            vectors = np.array([self.model[id][0] for id in some])
+            np.testing.assert_allclose(index.vector(some), vectors, rtol=1e-6)
+            assert index.payload(some) == [self.model[id][1] for id in some]
+            assert index.get(some[0]).payload == self.model[some[0]][1]
+        for id in some:
+            assert id in index
+        assert self.name(99_999) not in index
+
+    def teardown(self) -> None:
+        if hasattr(self, "index"):
+            self.index.close()
+            shutil.rmtree(self.root.parent)
+
+
+class TextMachine(Machine):
+    """The same with ids that are strings."""
+
+    text = True
+
+
+SETTINGS = settings(
+    max_examples=15,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestNumbers = Machine.TestCase
+TestNumbers.settings = SETTINGS
+TestTexts = TextMachine.TestCase
+TestTexts.settings = SETTINGS
+
+
+@pytest.fixture(params=["l2", "cosine", "ip"])
+def index(request: pytest.FixtureRequest) -> VectorIndex:
+    made = VectorIndex(request.param, recipe=small_default()).fit(make(400, 16, seed=3))
+    made.maintain = "manual"
+    return made
+
+
+def test_a_changed_index_answers_as_a_packed_one(index: VectorIndex) -> None:
+    more = make(300, 16, seed=4)
+    for start in range(0, 300, 60):
+        index.add(more[start : start + 60])
+    index.remove(range(0, 400, 3))
+    index.upsert(make(20, 16, seed=5), ids=range(1, 21))
+    packed = VectorIndex(index.metric)._set(index._fitted().compact())
+    packed.defaults = index.defaults
+    queries = make(50, 16, seed=6)
+    for given in ({}, {"exact": True}, {"probes": 3}, {"filter": range(100, 600)}):
+        mine, theirs = index.search(queries, 7, **given), packed.search(queries, 7, **given)
+        np.testing.assert_allclose(mine.distances, theirs.distances, rtol=1e-6)
+        np.testing.assert_array_equal(mine.ids, theirs.ids)
+    assert np.array_equal(np.concatenate(index.loads()), np.concatenate(packed.loads()))
+
+
+def test_buckets_stay_balanced(index: VectorIndex) -> None:
+    for seed in range(8):
+        index.add(make(100, 16, seed=seed))
+    for loads in index.loads():
+        assert loads.max() <= 1.5 * loads.mean() + 1
+
+
+def test_added_items_find_themselves(index: VectorIndex) -> None:
+    ids = index.add(make(200, 16, seed=9))
+    if index.metric != "ip":
+        found = index.search(index.vector(ids), 1)
+        assert (found.ids[:, 0] == ids).mean() > 0.97
+
+
+def test_what_was_removed_in_a_filter_stays_away(index: VectorIndex) -> None:
+    mask = np.zeros(400, dtype=bool)
+    mask[:50] = True
+    index.remove(range(10))
+    found = index.search(index.vector(20), 60, filter=mask[10:]).ids
+    assert set(found.tolist()) - {-1} == set(range(10, 50))
+    assert 5 not in index.search(index.vector(20), 400, filter=[5, 20]).ids
+
+
+def test_a_prepared_filter_ends_with_a_change(index: VectorIndex) -> None:
+    some = index.allow([1, 2])
+    index.add(make(2, 16, seed=1))
+    with pytest.raises(InvalidParameter, match="prepared"):
+        index.search(index.vector(1), filter=some)
+
+
+def test_searches_go_on_while_an_index_changes() -> None:
+    index = VectorIndex("l2", recipe=small_default()).fit(make(400, 8, seed=3))
+    index.maintain = "manual"
+    query, faults, done = make(2, 8, seed=3)[0], [], threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            found = index.search(query, 20)
+            ids = found.ids[found.ids >= 0].tolist()
+            # Pairs are added and removed together, and replaced by each other.
+            pairs = [id for id in ids if id >= 10_000]
+            if len(set(ids)) != len(ids) or len(pairs) % 2:
+                faults.append(ids)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    near = np.stack([query, query])
+    for step in range(150):
+        ids = [10_000 + 2 * step, 10_001 + 2 * step]
+        index.add(near, ids=ids)
+        index.upsert(near, ids=ids)
+        if step % 3:
+            index.remove(ids)
+        if step % 50 == 20:
+            index.compact()
+        if step % 20 == 0:  # no more pairs than are found
+            index.remove(range(10_000, 20_000))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+def test_an_index_learns_by_itself_when_it_has_grown() -> None:
+    index = VectorIndex("l2", dim=8, recipe=small_default())
+    X = make(1500, 8, seed=2)
+    index.add(X)
+    assert index._maintenance is not None
+    index._maintenance.wait()
+    assert index.recipe.name != "exact"
+    assert index.health().learned == 1500
+    found = index.search(X[:200], 1)
+    assert (found.ids[:, 0] == np.arange(200)).mean() > 0.97
+    more = make(900, 8, seed=5)
+    index.add(more)
+    index.maintain = "manual"
+    index._maintenance.wait()
+    assert index.refresh()
+    assert index.health().refreshes == 1
+    assert len(index) == 2400
+
+
+def test_recorded_queries_teach() -> None:
+    X = make(1200, 8, seed=2)
+    index = VectorIndex("l2", recipe=small_default()).fit(X)
+    index.maintain = "manual"
+    queries = make(400, 8, seed=7) + 2
+    index.record(queries)
+    assert index.health().recorded is not None
+    before = index.health().recorded
+    index.refresh()
+    after = index.health().recorded
+    assert before is not None
+    assert after is not None
+    assert after.recall >= before.recall - 0.05
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda i: i.add([[1.0] * 16], ids=[3]), "upsert"),
+        (lambda i: i.add([[1.0] * 16], ids=["a"]), "integers"),
+        (lambda i: i.add([[1.0] * 16] * 2, ids=[900, 900]), "ids"),
+        (lambda i: i.add([[1.0] * 16], payloads=[]), "payloads"),
+        (lambda i: i.add([[1.0] * 16], payloads=[{"a": float("nan")}]), "JSON"),
+        (lambda i: i.upsert([[1.0] * 16], ids=None), "add"),
+        (lambda i: i.remove(), "remove"),
+        (lambda i: i.remove([1], filter=[2]), "remove"),
+        (lambda i: i.set_payload(12345, {}), "ids"),
+        (lambda i: i.snapshot("x"), "save"),
+        (lambda i: i.record([[1.0] * 16], relevant=[]), "relevant"),
+    ],
+)
+def test_wrong_changes_say_what_to_do(index: VectorIndex, call: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        call(index)
+    assert len(index) == 400
+
+
+def test_copies_and_pickles_are_indexes_of_their_own(index: VectorIndex) -> None:
+    import copy
+
+    index.add(make(5, 16, seed=8))
+    index.remove([0])
+    for other in (copy.copy(index), copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
+        other.maintain = "manual"
+        other.remove([1])
+        other.add(make(3, 16, seed=9))
+        assert 1 in index
+        assert 1 not in other
+        assert 0 not in other
+        assert len(other) == 400 + 5 - 2 + 3
+    assert len(index) == 404
+    index.add(make(2, 16, seed=8), payloads=[{"a": 1}, None])
+    with pytest.raises(InvalidParameter, match="payloads"):
+        pickle.dumps(index)
