@@ -12,14 +12,16 @@ few of them, and each item is packed again only a few times.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from irli._native import place_bounded
 from irli.base.growing import Chunks, Growing
 from irli.engine.pq import Codebook, pack_blocks
 from irli.engine.prefilter import round_more
+from irli.engine.top_k import top_k
 from irli.engine.vector_layout import Added, Run
 from irli.learning.partition import Partition
 from irli.vectors.searcher import Searcher
@@ -87,7 +89,12 @@ class Growth:
             part = slice(start, start + _ROUTED)
             logits = self._searcher.route(vectors[part])
             for r in range(repetitions):
-                _choose(logits[:, r], entries[r] / buckets, loads[r], chosen[part, r])
+                _choose(
+                    np.ascontiguousarray(logits[:, r]),
+                    entries[r] / buckets,
+                    loads[r],
+                    chosen[part, r],
+                )
         return chosen
 
     def append(
@@ -198,24 +205,26 @@ class Growth:
 
 
 def _choose(
-    logits: NDArray[Any], mean: float, loads: NDArray[np.int64], chosen: NDArray[np.int32]
+    logits: NDArray[np.float32], mean: float, loads: NDArray[np.int64], chosen: NDArray[np.int32]
 ) -> None:
     """Give each row (n, B) its best buckets with room, as many as `chosen` (n, c) has columns.
 
     The best one may hold more than others: there, a search for the item itself looks first.
     """
-    buckets, copies = logits.shape[1], chosen.shape[1]
-    tries = min(buckets, _TRIES)
+    count, buckets = logits.shape
     most, limit = math.ceil(_MOST * mean), math.ceil(_SLACK * mean)
-    best = np.argpartition(-logits, tries - 1, axis=1)[:, :tries]
-    order = np.argsort(-np.take_along_axis(logits, best, axis=1), axis=1, kind="stable")
-    best = np.take_along_axis(best, order, axis=1)
-    for row, ranked in enumerate(best.tolist()):
-        taken: list[int] = [ranked[0]] if loads[ranked[0]] < most else []
-        taken += [bucket for bucket in ranked if loads[bucket] < limit and bucket not in taken]
-        if not taken:  # there is room in some bucket, since the mean counts the new items
-            others = np.argsort(-logits[row], kind="stable")
-            taken = others[loads[others] < limit][:1].tolist()
-        taken = taken[:copies]
-        loads[taken] += 1
-        chosen[row, : len(taken)] = taken
+    best = top_k(logits, min(buckets, _TRIES), 1)[1].astype(np.int32)
+    rows, taken = np.arange(count), np.full(count, -1, dtype=np.int32)
+    for column in range(chosen.shape[1]):
+        placed = np.full(count, -1, dtype=np.int32)
+        if column == 0:
+            first = np.ascontiguousarray(best[:, :1])
+            place_bounded(rows, rows, first, most, loads, taken, placed)
+        left = np.flatnonzero(placed < 0)
+        place_bounded(left, left, best, limit, loads, taken, placed)
+        if column == 0:
+            for row in np.flatnonzero(placed < 0):  # some bucket has room: the mean counts them
+                ranked = np.argsort(-logits[row], kind="stable")
+                placed[row] = ranked[loads[ranked] < limit][0]
+                loads[placed[row]] += 1
+        chosen[:, column] = taken = placed
