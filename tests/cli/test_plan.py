@@ -12,12 +12,11 @@ from irli.cluster.planning.costs import Costs
 COSTS = Costs(
     dim=16,
     recipe="default",
-    prepare=(1e-9, 1e-9),
+    prepare=(1e-9,) * 3,
     learn=(1e-9,) * 5,
     finish=(1e-9,) * 3,
     search=(1e-9,) * 5,
     merge=(1e-9, 1e-9),
-    base_bytes=400 << 20,
     probes=8.0,
     candidates=100.0,
     distinct=0.8,

@@ -23,11 +23,11 @@ from irli.base.folder import write_folder
 from irli.base.vector_files import write_vectors
 from irli.cluster import ShardedIndex
 from irli.cluster.build import build as building
-from irli.cluster.build.job import STEP_BASE
 from irli.cluster.build.memory import (
     count_build_bytes,
     count_mapped_bytes,
     count_private_bytes,
+    count_step_base,
 )
 from irli.cluster.build.vector_job import VectorJob, make_vector_job, split_rows
 from irli.cluster.build.workdir import clear, is_complete, mark_complete, store, store_sparse
@@ -207,7 +207,7 @@ def test_a_step_asks_for_what_is_planned(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     building._submit(job, [[[0]], [[0]]], Ray())
     sizes = 60, 6, job.recipe
-    assert asked["learn"]["memory"] == STEP_BASE + int(count_build_bytes(*sizes))
+    assert asked["learn"]["memory"] == count_step_base("cuda") + int(count_build_bytes(*sizes))
     assert (asked["prepare"]["num_cpus"], asked["prepare"]["threads"]) == (4, 4)
     assert (asked["learn"]["num_cpus"], asked["learn"]["threads"]) == (1, 1)
     assert asked["prepare"]["num_gpus"] == asked["learn"]["num_gpus"] == 1

@@ -143,8 +143,8 @@ def compare(
     changed = make_recipe(options, "paper", **{**size.paper, **best.changes})
     recipe = changed.resolve(*data.items.shape)
     curves = measure_ours(options, part, cells, data, asked, recipe, seeds)
-    grown = measure_sizes(options, part, cells, data, asked, recipe, size)
     curves |= measure_baselines(cells, data, asked, seeds)
+    grown = measure_sizes(options, part, cells, data, asked, recipe, size)
     count, dim = data.items.shape
     draw(curves, count, dim, name_result(options, part, ".png"))
     lines = [
@@ -350,7 +350,7 @@ def _describe_recipe(recipe: Any) -> str:
     return (
         f"R = {recipe.repetitions}, B = {recipe.buckets}, {recipe.hidden} hidden units, "
         f"K = {recipe.choices}, {recipe.epochs} epochs, {recipe.neighbors} neighbours, "
-        f"learning rate {recipe.learning_rate:g}"
+        f"learning rate {recipe.learning_rate:g}, loss {recipe.loss}"
     )
 
 

@@ -16,8 +16,6 @@ from irli.base.folder import Folder
 from irli.base.recipe import Recipe
 from irli.learning.repetition import Repetition
 
-STEP_BASE = 500 << 20  # bytes of a worker without its data: packages, compiled kernels, batches
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):

@@ -21,7 +21,8 @@ from irli.base.recipe import Recipe
 from irli.base.sparse import as_labels, as_rows, count_labels
 from irli.base.threads import limit_blas
 from irli.base.types import Rows, Sparse
-from irli.cluster.build.job import STEP_BASE, Job
+from irli.cluster.build.job import Job
+from irli.cluster.build.memory import count_step_base
 from irli.cluster.build.label_blend import write_held
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.label_layout import LabelLayout
@@ -154,7 +155,7 @@ def make_label_job(
         folder=str(folder),
         shards=shards,
         recipe=limit_features(rows, recipe),
-        step_bytes=STEP_BASE + 2 * (8 * int(size) + 8 * int(labels.nnz)),
+        step_bytes=count_step_base(device) + 2 * (8 * int(size) + 8 * int(labels.nnz)),
         threads=threads,
         device=device,
         rows=path,

@@ -7,8 +7,14 @@ import numpy as np
 from irli.base.recipe import Recipe
 from irli.learning.sizes import bucket_dtype, count_kept_buckets, count_linear
 
+_BASE, _TORCH = 150 << 20, 500 << 20  # packages, kernels and batches, without and with torch
 _PAIR, _QUERY = 8, 40  # bytes of a relevant item, and of a query besides its vector
 _ITEM = 24  # bytes of an item: its order, its bucket before and after
+
+
+def count_step_base(device: str) -> int:
+    """Return the bytes of a worker without its data. Only the kernels need no torch."""
+    return _BASE if device == "cpu" else _TORCH
 
 
 def count_training_queries(items: int, recipe: Recipe, given: int = 0) -> int:

@@ -16,8 +16,8 @@ from irli.base.checks import as_ids, as_vectors, check_int
 from irli.base.folder import VERSION, Folder
 from irli.base.recipe import Recipe
 from irli.base.sparse import as_relevance
-from irli.cluster.build.job import STEP_BASE, Job
-from irli.cluster.build.memory import count_build_bytes
+from irli.cluster.build.job import Job
+from irli.cluster.build.memory import count_build_bytes, count_step_base
 from irli.cluster.build.sources import Source
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.errors import DimensionMismatch
@@ -150,11 +150,12 @@ def make_vector_job(
         checked = as_relevance(relevance, given.rows, source.rows)
         wanted = store_sparse(folder, "relevance", checked)
     asked = 0 if given is None else given.rows
+    needed = count_build_bytes(int(max(sizes)), source.dim, resolved, asked)
     job = VectorJob(
         folder=str(folder),
         shards=shards,
         recipe=resolved,
-        step_bytes=STEP_BASE + int(count_build_bytes(int(max(sizes)), source.dim, resolved, asked)),
+        step_bytes=count_step_base(device) + int(needed),
         threads=threads,
         device=device,
         source=source,

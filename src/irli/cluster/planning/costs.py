@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import process_time, sleep
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -27,16 +23,15 @@ from scipy.optimize import nnls
 
 from irli.base.files import open_output
 from irli.base.folder import read_folder
-from irli.base.logs import get_logger
 from irli.base.parts.local import LocalParts
 from irli.base.progress import Progress, track
 from irli.base.recipe import Recipe
 from irli.cluster.build.build import finish, learn, prepare
-from irli.cluster.build.memory import count_build_bytes
+from irli.cluster.build.memory import count_training_queries
 from irli.cluster.build.vector_job import VectorJob, make_vector_job
 from irli.engine.pq import SAMPLE as CODED_SAMPLE
 from irli.engine.router import unpack
-from irli.errors import ClusterError, FormatError
+from irli.errors import FormatError
 from irli.learning.neighbors import count_compared
 from irli.learning.partition import Partition
 from irli.learning.repetition import Repetition
@@ -57,30 +52,28 @@ from irli.vectors.parts.merge import merge
 from irli.vectors.parts.part import open_part
 from irli.vectors.results import SearchResult
 
-log = get_logger(__name__)
-
-_ENLARGED = 12  # copies of each item in measured searches, so that vectors exceed the caches
+_ENLARGED = 8  # copies of each item in measured searches, so that vectors exceed the caches
 _NOISE = 0.3  # standard deviation between the copies of an item: distinct, but in one bucket
-_BATCH = 128  # queries
+_BATCH = 64  # queries
 _REPEATS = 2  # timings, of which the shortest counts
-# Builds that are measured: (items, buckets, epochs, epochs between re-partitions). They are small,
-# but large enough for codes. No two kinds of work grow together, so their costs can be separated.
+# Builds that are measured: (items, training queries, buckets, epochs, epochs between
+# re-partitions). They are small, but large enough for codes, and one is large enough for neighbours
+# of clusters. No two kinds of work grow together, so their costs can be separated.
 _BUILDS = (
-    (5_000, 64, 2, 2),
-    (6_000, 512, 8, 8),
-    (16_000, 128, 4, 1),
-    (16_000, 512, 1, 1),
-    (48_000, 256, 2, 2),
-    (8_000, 1024, 3, 1),
-    (16_000, 1024, 1, 1),
+    (5_000, 5_000, 64, 2, 2),
+    (6_000, 2_000, 512, 8, 8),
+    (12_000, 6_000, 128, 4, 1),
+    (8_000, 8_000, 512, 1, 1),
+    (40_000, 6_000, 256, 2, 2),
+    (8_000, 2_000, 1024, 3, 1),
+    (12_000, 1_000, 1024, 2, 2),
 )
 _SEARCHED = (2, 5)  # positions of the builds that are searched: few buckets, and many
 _PROBES = (1, 8, 32)
 _FEW = 20  # candidates, at least
+_PAPER_PROBES = 20  # the most that the paper probes of Deep-1B
 _MERGES = 50  # merges that are timed together
-_WATCHED = ((5_000, 64), (16_000, 512))  # (items, buckets), to measure memory
-_POLL = 0.1  # seconds between two readings of the memory
-_UNITS = {"prepare": 2, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work in each
+_UNITS = {"prepare": 3, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work in each
 
 
 @dataclass(frozen=True)
@@ -93,10 +86,9 @@ class Costs:
         Seconds per unit, in the order of `count_prepare_work` and its siblings.
     merge : tuple of float
         Seconds to merge the results of shards: per call, and per result.
-    base_bytes : int
-        Memory of a worker beyond what `count_build_bytes` counts.
     probes : float
-        Buckets probed for recall 0.95 at k = 10 on generated vectors.
+        Buckets probed for recall 0.95 at k = 10 on generated vectors; 20, as in the paper, by
+        votes, where several repetitions decide.
     candidates : float
         Exact distances computed in that search.
     distinct : float
@@ -110,7 +102,6 @@ class Costs:
     finish: tuple[float, ...]
     search: tuple[float, ...]
     merge: tuple[float, ...]
-    base_bytes: int
     probes: float
     candidates: float
     distinct: float
@@ -141,9 +132,9 @@ class Costs:
 
 
 def count_prepare_work(items: int, recipe: Recipe) -> list[float]:
-    """Return the work of `prepare`: pairs compared to find neighbours, and items written."""
-    queries = min(items, recipe.training_points)
-    return [count_compared(queries, items, recipe.neighbor_recall), items]
+    """Return the work of `prepare`: pairs compared to find neighbours, queries, items written."""
+    queries = count_training_queries(items, recipe)
+    return [count_compared(queries, items, recipe.neighbor_recall), queries, items]
 
 
 def count_learn_work(items: int, recipe: Recipe) -> list[float]:
@@ -152,18 +143,18 @@ def count_learn_work(items: int, recipe: Recipe) -> list[float]:
     That is: queries drawn in training, buckets scored for them, items assigned to buckets, buckets
     scored for them, and pairs compared by k-means, at most.
     """
-    drawn = count_drawn(min(items, recipe.training_points), recipe)
+    drawn = count_drawn(count_training_queries(items, recipe), recipe)
     rounds = recipe.buckets_per_item - 1 + count_repartitions(recipe)
-    start = 0
+    clustered = 0
     if recipe.start == "kmeans":
         passes = KMEANS_ITERATIONS + (KMEANS_ROUNDS if recipe.router == "warm" else 0)
-        start = min(items, KMEANS_SAMPLE * recipe.buckets) * passes
+        clustered = min(items, KMEANS_SAMPLE * recipe.buckets) * passes + items
     return [
         recipe.epochs * drawn,
         recipe.epochs * drawn * recipe.buckets,
         rounds * items,
         rounds * items * recipe.buckets,
-        (start + items) * recipe.buckets,
+        clustered * recipe.buckets,
     ]
 
 
@@ -186,12 +177,13 @@ def count_search_work(
 
 
 def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed: int = 0) -> Costs:
-    """Measure the costs for vectors of `dim` dimensions, in half a minute on an idle machine."""
+    """Measure the costs for vectors of `dim` dimensions, in seconds."""
     rows: dict[str, list[tuple[list[float], float]]] = {"prepare": [], "learn": [], "finish": []}
     indexes: list[VectorIndex] = []
     with tempfile.TemporaryDirectory() as folder:
-        for items, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
+        for items, queries, buckets, epochs, every in track(_BUILDS, progress, "measuring"):
             changes: dict[str, Any] = {
+                "training_points": queries,
                 "buckets": buckets,
                 "epochs": epochs,
                 "repartition_every": every,
@@ -208,13 +200,17 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
                 rows[name].append((work[name], seconds))
             indexes.append(VectorIndex.load(job.index(0)))
     index = indexes[-1]
-    index.tune(0.95, 10)
+    if recipe.search == "votes":
+        probes = min(_PAPER_PROBES, index.recipe.buckets)
+        index.defaults = index.defaults.replace(probes=probes, score="votes", min_votes=1)
+    else:
+        index.tune(0.95, 10)
     for place in _SEARCHED:
         indexes[place].defaults = index.defaults  # so that all search in the same way
-    queries = make_skewed(200, dim, seed, part=1)
-    tuned = index.explain(queries)
+    asked = make_skewed(200, dim, seed, part=1)
+    tuned = index.explain(asked)
     candidates = float(index.defaults.candidates or tuned.candidates.mean())
-    explained = index.explain(queries, probes=8, candidates=10**9)
+    explained = index.explain(asked, probes=8, candidates=10**9)
     distinct = float(explained.candidates.sum() / max(1, explained.scanned.sum()))
     return Costs(
         dim=dim,
@@ -222,7 +218,6 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
         **{name: _fit_costs(*zip(*pairs, strict=True)) for name, pairs in rows.items()},
         search=_measure_search([indexes[place] for place in _SEARCHED], candidates, distinct, seed),
         merge=_measure_merge(),
-        base_bytes=_measure_base_bytes(dim, recipe),
         probes=float(tuned.probed.mean()),
         candidates=candidates,
         distinct=distinct,
@@ -261,17 +256,13 @@ def make_skewed(items: int, dim: int, seed: int = 0, *, part: int = 0) -> NDArra
 
 
 def _make_job(folder: Path, vectors: NDArray[np.float32], recipe: Recipe) -> VectorJob:
-    """Return a build in one shard. With query_share=1, there are as many queries as items."""
+    """Return a build in one shard, with a learning set if the recipe learns from nothing else."""
     place, given = Path(tempfile.mkdtemp(dir=folder)), None
     if recipe.query_share == 1.0:
-        given = make_skewed(*vectors.shape, part=3)
+        given = make_skewed(recipe.training_points, vectors.shape[1], part=3)
     settings: dict[str, Any] = {"metric": "l2", "shards": 1, "threads": 1, "device": "cpu"}
     job, _ = make_vector_job(place, vectors, None, given, None, recipe=recipe, **settings)
     return job
-
-
-def _count_given(job: VectorJob) -> int:
-    return 0 if job.queries is None else job.queries.rows
 
 
 def _fit_costs(work: Sequence[list[float]], seconds: Sequence[float]) -> tuple[float, ...]:
@@ -295,7 +286,7 @@ def _measure_search(
     for large in map(_enlarge, indexes):
         with _serve(large) as shards:
             for probes in _PROBES:
-                for candidates in (_FEW, 2 * base, 8 * base):
+                for candidates in (_FEW, 8 * base):
                     chosen = large.defaults.replace(probes=probes, candidates=candidates)
                     explained = large.explain(queries, probes=probes, candidates=candidates)
                     read = float(explained.scanned.mean())
@@ -385,45 +376,3 @@ def _measure_merge() -> tuple[float, ...]:
         seconds.append((process_time() - start) / _MERGES)
         work.append([1.0, float(queries * shards * k)])
     return _fit_costs(work, seconds)
-
-
-def _measure_base_bytes(dim: int, recipe: Recipe) -> int:
-    """Return the memory of a worker beyond `count_build_bytes`: packages, compiled kernels.
-
-    It is the peak over two small builds in a process of their own.
-    """
-    arguments = json.dumps([dim, dataclasses.asdict(recipe), _WATCHED])
-    code = f"from irli.cluster.planning.costs import print_peak; print_peak({arguments!r})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if run.returncode:
-        lines = run.stderr.strip().splitlines() or [f"it ended with {run.returncode}"]
-        raise ClusterError(
-            f"The memory of a worker cannot be measured: {lines[-1]}. Free some memory for a "
-            "process that learns, and some space in the temporary folder for small builds."
-        )
-    return int(run.stdout.splitlines()[-1])
-
-
-def print_peak(arguments: str) -> None:
-    """Build in this process, and print its peak memory beyond `count_build_bytes`."""
-    dim, settings, builds = json.loads(arguments)
-    recipe = dataclasses.replace(Recipe(**settings), repetitions=1, epochs=2, repartition_every=1)
-    most = float(_read_resident_bytes())
-    with tempfile.TemporaryDirectory() as folder:
-        for items, buckets in builds:
-            chosen = dataclasses.replace(recipe, buckets=buckets)
-            job = _make_job(Path(folder), make_skewed(items, dim), chosen)
-            with ThreadPoolExecutor(1) as pool:
-                running = pool.submit(_build, job)
-                while not running.done():
-                    counted = count_build_bytes(items, dim, job.recipe, _count_given(job))
-                    most = max(most, _read_resident_bytes() - counted)
-                    sleep(_POLL)
-                running.result()
-    print(int(most))  # `_measure_base_bytes` reads it from another process
-
-
-def _read_resident_bytes() -> int:
-    """Return the bytes of memory of this process, with those of the files that it maps."""
-    with open(f"/proc/{os.getpid()}/smaps_rollup") as file:
-        return 1024 * sum(int(line.split()[1]) for line in file if line.startswith("Rss:"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from irli.base.checks import check_float, check_int
 from irli.base.recipe import Recipe
-from irli.cluster.build.memory import count_build_bytes, count_mapped_bytes
+from irli.cluster.build.memory import count_build_bytes, count_mapped_bytes, count_step_base
 from irli.cluster.planning.costs import (
     Costs,
     count_finish_work,
@@ -202,7 +202,7 @@ def count_shard_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
 
 def count_worker_bytes(costs: Costs, recipe: Recipe, items: int) -> float:
     """Return the memory that the largest step of a shard's build needs."""
-    return costs.base_bytes + count_build_bytes(items, costs.dim, recipe)
+    return count_step_base("cpu") + count_build_bytes(items, costs.dim, recipe)
 
 
 def _predict_steps(
