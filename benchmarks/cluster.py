@@ -6,6 +6,7 @@
     replicas   kill and stop one of two replicas under load, and take a shard's folder away
     plan       the planner's figures against measurements that it was not fitted on
     deep       the same for the paper's recipe for Deep-1B, with 1 million vectors in 4 shards
+    deep10m    10 million in 8 shards x 4 repetitions, killed once: an hour of one core
     labels     labels in shards against one machine, on debian-deps
 
 The machines are Ray's test cluster: processes on this machine. Vectors are generated, clustered and
@@ -22,7 +23,7 @@ from bench.cluster.labels import labels
 from bench.cluster.large import large
 from bench.cluster.machines import close_cluster
 from bench.cluster.overhead import overhead
-from bench.cluster.plan import deep, plan
+from bench.cluster.plan import deep, deep10m, plan
 from bench.cluster.replicas import replicas
 from bench.commands import make_parser, run
 
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "replicas": replicas,
     "plan": plan,
     "deep": deep,
+    "deep10m": deep10m,
     "labels": labels,
 }
 

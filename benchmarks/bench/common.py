@@ -108,17 +108,31 @@ def run_module(
     module: str, *arguments: Any, python: str = sys.executable, threads: int | None = None
 ) -> str:
     """Run a module of the benchmarks in a fresh process; return what it printed."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     limits = {} if threads is None else dict.fromkeys(_THREADS, str(threads))
     done = subprocess.run(
         [python, "-m", module, *map(str, arguments)],
-        env={**os.environ, **limits, "PYTHONPATH": os.pathsep.join(paths)},
+        env=_find_modules() | limits,
         text=True,
         capture_output=True,
     )
     if done.returncode:
         raise ProcessFailed(f"{module} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return done.stdout
+
+
+def run_until(ready: Callable[[], bool], module: str, *arguments: Any) -> None:
+    """Run a module in a fresh process, and kill it as soon as `ready` says so."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with subprocess.Popen(command, env=_find_modules(), stdout=subprocess.DEVNULL) as running:
+        while running.poll() is None and not ready():
+            time.sleep(0.05)
+        running.kill()
+
+
+def _find_modules() -> dict[str, str]:
+    """Return an environment in which the modules of the benchmarks are found."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def find_python(environment: str) -> str:

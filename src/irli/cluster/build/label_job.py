@@ -22,8 +22,8 @@ from irli.base.sparse import as_labels, as_rows, count_labels
 from irli.base.threads import limit_blas
 from irli.base.types import Rows, Sparse
 from irli.cluster.build.job import Job
-from irli.cluster.build.memory import count_step_base
 from irli.cluster.build.label_blend import write_held
+from irli.cluster.build.memory import count_step_base
 from irli.cluster.build.workdir import check_space, store, store_sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels

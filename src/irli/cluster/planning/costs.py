@@ -52,7 +52,7 @@ from irli.vectors.parts.merge import merge
 from irli.vectors.parts.part import open_part
 from irli.vectors.results import SearchResult
 
-_ENLARGED = 8  # copies of each item in measured searches, so that vectors exceed the caches
+_ENLARGED = 12  # copies of each item in measured searches, so that vectors exceed the caches
 _NOISE = 0.3  # standard deviation between the copies of an item: distinct, but in one bucket
 _BATCH = 64  # queries
 _REPEATS = 2  # timings, of which the shortest counts
@@ -70,7 +70,7 @@ _BUILDS = (
 )
 _SEARCHED = (2, 5)  # positions of the builds that are searched: few buckets, and many
 _PROBES = (1, 8, 32)
-_FEW = 20  # candidates, at least
+_FEW, _ALL = 20, 10**9  # candidates, at least, and all that is read
 _PAPER_PROBES = 20  # the most that the paper probes of Deep-1B
 _MERGES = 50  # merges that are timed together
 _UNITS = {"prepare": 3, "learn": 5, "finish": 3, "search": 5, "merge": 2}  # kinds of work in each
@@ -210,7 +210,7 @@ def measure_costs(dim: int, recipe: Recipe, *, progress: Progress = False, seed:
     asked = make_skewed(200, dim, seed, part=1)
     tuned = index.explain(asked)
     candidates = float(index.defaults.candidates or tuned.candidates.mean())
-    explained = index.explain(asked, probes=8, candidates=10**9)
+    explained = index.explain(asked, probes=8, candidates=_ALL)
     distinct = float(explained.candidates.sum() / max(1, explained.scanned.sum()))
     return Costs(
         dim=dim,
@@ -286,7 +286,7 @@ def _measure_search(
     for large in map(_enlarge, indexes):
         with _serve(large) as shards:
             for probes in _PROBES:
-                for candidates in (_FEW, 8 * base):
+                for candidates in (_FEW, 8 * base, _ALL):
                     chosen = large.defaults.replace(probes=probes, candidates=candidates)
                     explained = large.explain(queries, probes=probes, candidates=candidates)
                     read = float(explained.scanned.mean())
