@@ -284,6 +284,20 @@ def test_cells_without_their_time_are_read(tmp_path: Path) -> None:
     assert part.Cells(path).measure("first", _interrupt) == 1
 
 
+def test_the_page_says_how_long_a_part_took(tmp_path: Path) -> None:
+    """Not if some of its cells have no time: the sum would be too small."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    for name, seconds in {"loads": {"a": 60.0, "b": 120.0}, "sift": {"a": 60.0}}.items():
+        (folder / f"{name}.md").write_text("text")
+        (folder / f"{name}.claims.json").write_text("[]")
+        kept = {"settings": {}, "cells": {"a": 1, "b": 1}, "cpu_seconds": seconds}
+        (folder / f"{name}.json").write_text(json.dumps(kept))
+    page = fill_page("", tmp_path)
+    assert "| loads | 3 |" in page
+    assert "| sift |" not in page
+
+
 @pytest.mark.parametrize(
     ("errors", "verdict"),
     [
@@ -447,6 +461,23 @@ def test_precision_is_compared_by_one_definition() -> None:
     answer = labels._compare_definitions(found, "ours")
     assert answer.verdict == "does not hold here"
     assert "ours would read 40.0" in answer.ours
+
+
+@pytest.mark.parametrize(
+    ("ms", "exact", "verdict"),
+    [
+        (0.4, 1.0, "holds"),  # FAISS takes .5 ms for its best recall
+        (0.4, 0.3, "does not hold here"),  # comparing all items is faster than both
+        (0.2, 0.3, "holds"),
+        (0.7, 1.0, "holds in part"),
+    ],
+)
+def test_no_time_counts_in_which_all_items_can_be_compared(
+    ms: float, exact: float, verdict: str
+) -> None:
+    ours = [[{"recall": 0.5, "ms": 0.1, "read": 10}, {"recall": 0.99, "ms": ms, "read": 50}]]
+    claim = distributed._compare_faiss("ours", ours, 0.8, 0.5, exact, 1000)
+    assert claim.verdict == verdict
 
 
 # --- the page ------------------------------------------------------------------------------------

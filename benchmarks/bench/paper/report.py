@@ -30,7 +30,7 @@ PARTS = (
     "distributed",
     "ablations",
 )
-CLAIMS = "claims"
+CLAIMS, TIMES = "claims", "times"
 
 
 def report(options: Options) -> None:
@@ -51,6 +51,7 @@ def report(options: Options) -> None:
 def fill_page(text: str, folder: Path) -> str:
     """Return the page with the results of a folder. Text outside of the marked places is kept."""
     text = _fill(text, CLAIMS, "\n".join(_tabulate_claims(read_claims(folder))))
+    text = _fill(text, TIMES, "\n".join(_tabulate_times(folder)))
     found: dict[str, list[str]] = {}
     for scale, name in list_parts(folder):
         found.setdefault(name, []).append(_show_part(folder, scale, name))
@@ -112,6 +113,18 @@ def _count_verdicts(claims: list[Claim]) -> str:
         "not measured"
     )
     return f"Of {len(claims)} claims, {said}."
+
+
+def _tabulate_times(folder: Path) -> list[str]:
+    """Return the minutes of processor time that each part took, where all its cells were timed."""
+    times = {}
+    for scale, name in list_parts(folder):
+        path = folder / scale / f"{name}.json"
+        kept = json.loads(path.read_text()) if path.exists() else {"cells": {}}
+        if kept["cells"] and kept["cells"].keys() == kept.get("cpu_seconds", {}).keys():
+            times[name] = sum(kept["cpu_seconds"].values()) / 60
+    rows = [[name, f"{minutes:.0f}"] for name, minutes in times.items()]
+    return format_table(["part", "minutes of processor time"], rows)
 
 
 def _show_part(folder: Path, scale: str, name: str) -> str:

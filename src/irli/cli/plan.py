@@ -50,7 +50,7 @@ def plan_command(
 ) -> None:
     """Predict build time, memory, latency and throughput, and recommend P, R, B and m.
 
-    First, the costs of work are measured on this machine, which takes about a minute; with --costs
+    First, the costs of work are measured on this machine, which takes some seconds; with --costs
     FILE only once. The machines of the cluster should have cores like those of this one.
     """
     if items != int(items):
