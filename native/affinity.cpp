@@ -9,6 +9,8 @@ namespace irli {
 namespace {
 
 constexpr float kLeastAffinity = 1e-15f;  // of a bucket that is among the best of any query
+constexpr int64_t kAhead = 4;  // queries whose scores are prefetched
+constexpr size_t kLine = 64;   // bytes of a cache line
 constexpr float kLeastSuit = 1e-20f;  // keeps products out of the denormal numbers, which are slow
 
 // The affinities of one item, and the buckets whose affinity is not zero.
@@ -24,6 +26,19 @@ struct Sums {
   }
 };
 
+// Prefetch the scores of a query that is added soon.
+template <class Bucket>
+void fetch([[maybe_unused]] const BestBuckets<Bucket>& best, [[maybe_unused]] int64_t query) {
+#if defined(__GNUC__)
+  if (query < 0 || query >= best.queries) return;
+  const char* buckets = reinterpret_cast<const char*>(best.buckets + query * best.kept);
+  const char* chances = reinterpret_cast<const char*>(best.chances + query * best.kept);
+  const size_t kept = static_cast<size_t>(best.kept);
+  for (size_t at = 0; at < kept * sizeof(Bucket); at += kLine) __builtin_prefetch(buckets + at);
+  for (size_t at = 0; at < kept * sizeof(float); at += kLine) __builtin_prefetch(chances + at);
+#endif
+}
+
 // Add the scores of one query, weighted by the chance that it misses the item in bucket `held`.
 template <class Bucket>
 bool add_scores(const BestBuckets<Bucket>& best, int64_t query, float weight, int32_t held,
@@ -37,13 +52,21 @@ bool add_scores(const BestBuckets<Bucket>& best, int64_t query, float weight, in
         weight *= 1 - chances[t];
         break;
       }
+  // In registers, which nothing that is written can change.
   const size_t all = sums.affinity.size();
+  float* const affinity = sums.affinity.data();
+  int32_t* const touched = sums.touched.data();
+  const float* const factors = best.factors;
+  size_t count = sums.count;
   for (int64_t t = 0; t < best.kept; ++t) {
     const size_t bucket = static_cast<size_t>(buckets[t]);
     if (bucket >= all) return false;
-    sums.touch(bucket);
-    sums.affinity[bucket] += weight * chances[t] * best.factors[bucket] + kLeastAffinity;
+    const float before = affinity[bucket];
+    touched[count] = static_cast<int32_t>(bucket);
+    count += before == 0;
+    affinity[bucket] = before + (weight * chances[t] * factors[bucket] + kLeastAffinity);
   }
+  sums.count = count;
   return true;
 }
 
@@ -114,8 +137,10 @@ bool rank_buckets(const Items& items, const bool* allowed, int64_t buckets, cons
       return false;
     const int64_t begin = wanting.indptr[item], end = wanting.indptr[item + 1];
     if (begin < 0 || end > wanting.entries) return false;
-    for (int64_t e = begin; e < end; ++e)
+    for (int64_t e = begin; e < end; ++e) {
+      if (e + kAhead < end) fetch(best, wanting.queries[e + kAhead]);
       if (!add_scores(best, wanting.queries[e], wanting.weights[e], held, sums)) return false;
+    }
     drop_forbidden(allowed, sums);
     const int64_t first = row * others.count;
     if (!add_others(others.buckets + first, others.suits + first, others.count, sums)) return false;

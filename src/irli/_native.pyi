@@ -282,6 +282,27 @@ def place_bounded(
 def find_top_k(
     scores: NDArray[np.float32], values: NDArray[np.float32], columns: NDArray[np.int64]
 ) -> None: ...
+def search_clusters(
+    queries: NDArray[np.float32],
+    skip: NDArray[np.int64],
+    items: NDArray[np.float32],
+    centre: NDArray[np.float32],
+    order: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    asking: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    first: int,
+    last: int,
+    values: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> None:
+    """Merge the items of the clusters from `first` to `last` into the best so far (n, k).
+
+    Cluster c has the rows order[ends[c] : ends[c + 1]] of `items` (N, d), and is searched for the
+    rows asking[starts[c] : starts[c + 1]] of `queries` (n, d), which are less the centre. Ids are
+    places in `order`, and scores are those of the smallest distance.
+    """
+
 def merge_best(
     scores: NDArray[np.float32],
     first: int,

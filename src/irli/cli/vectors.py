@@ -62,6 +62,9 @@ def build(
     ] = None,
     neighbors: Annotated[Path | None, Option(help="Nearest item rows per item.")] = None,
     ids: Annotated[Path | None, Option(help="Ids of the items, .npy.")] = None,
+    start: Annotated[
+        Path | None, Option(help="Index of similar items, whose routers learn on.")
+    ] = None,
     seed: Annotated[int | None, Option(help="Random seed.")] = None,
     threads: Threads = None,
     workers: Annotated[int, Option(help="Processes that learn in parallel.")] = 1,
@@ -86,8 +89,13 @@ def build(
         if recipe == AUTO:  # shards always learn
             changed = console.read_recipe("default", settings, seed)
         index = ShardedIndex(kind, recipe=changed, shards=shards or 1, ray=ray)
+    if sharded and start is not None:
+        raise InvalidParameter(
+            "The --start option must be left out with --shards or --ray: items may come into other "
+            f"shards. Got {start}."
+        )
     if sharded and neighbors is not None:
-        raise irli.InvalidParameter(
+        raise InvalidParameter(
             "The --neighbors option must be left out with --shards or --ray: shards learn from "
             f"neighbours among their own items. Got {neighbors}."
         )
@@ -98,8 +106,10 @@ def build(
     }
     if neighbors is not None:
         given["neighbors"] = read_ground_truth(neighbors)[0]
+    if start is not None:
+        given["start"] = console.open_vectors(start)
     with console.keep_checkpoint(out) as checkpoint:
-        start = perf_counter()
+        began = perf_counter()
         index.fit(
             items,
             **given,
@@ -109,7 +119,7 @@ def build(
             device=device,
             checkpoint=checkpoint,
         )
-        seconds = perf_counter() - start
+        seconds = perf_counter() - began
         index.save(out)
         stats, tuned = index.stats(), index.tuned or index.tune()
         if isinstance(index, ShardedIndex):

@@ -21,11 +21,12 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from irli import _native
 from irli.base.memory import release_pages
 from irli.engine.outliers import is_usual, measure_from_middle
 from irli.engine.vector_layout import Centroids
 
-_BLOCK = 1 << 16  # entries summed at a time
+_BLOCK = 1 << 13  # entries summed at a time
 _MATES = 256  # items of a bucket that are compared with each other, at most
 _COPY = 1e-6  # a distance, relative to the largest, below which items are copies
 
@@ -87,10 +88,10 @@ def _average(
     sums, squares = np.zeros((buckets, len(centre))), np.zeros(buckets)
     for start in range(0, len(entries), _BLOCK):
         part = slice(start, start + _BLOCK)
-        block = vectors[entries[part]] - centre
-        first, place = np.unique(bucket[part], return_index=True)
-        sums[first] += np.add.reduceat(block, place, axis=0)
-        squares[first] += np.add.reduceat(np.einsum("ij,ij->i", block, block), place)
+        block = vectors[entries[part]] - centre.astype(np.float32)
+        _native.add_rows(block, bucket[part], sums)
+        lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+        squares += np.bincount(bucket[part], lengths, minlength=buckets)
         release_pages(vectors)
     counts = np.maximum(np.bincount(bucket, minlength=buckets), 1)
     return sums / counts[:, None], squares / counts

@@ -31,6 +31,7 @@ _ITERATIONS = 4
 _ASKED = 256  # queries with exact neighbours, which tell how many clusters are enough
 _MOST = 0.4  # of the clusters: with more, exact search takes no longer
 _QUERIES = 16_384  # in a block
+_AT_ONCE = 16  # clusters searched in one call, so that an interrupt is seen
 _FEWEST = 20_000  # items, with fewer exact search takes a second
 
 Floats = NDArray[np.float32]
@@ -71,7 +72,9 @@ def near_neighbors(
         # Items and other queries, which may be unlike them, need their own numbers.
         for chosen in (np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)):
             asked = np.sort(rng.permutation(chosen)[:_ASKED])
-            known = plain(queries[asked], base, k, metric, rows=rows[asked])
+            known = exact_neighbors(
+                queries[asked], base, k, metric, rows=rows[asked], threads=threads
+            )
             probes = clusters.count_probes(queries[asked], known, recall)
             if probes > _MOST * clusters.count:
                 out[chosen] = plain(queries[chosen], base, k, metric, rows=rows[chosen])
@@ -148,6 +151,7 @@ class _Clusters:
         run_all(
             [partial(self._fill, moved[p], own[p], probed[p], found[p]) for p in parts], threads
         )
+        release_pages(self.base)
         return np.where(found >= 0, self.order[found], -1)
 
     def _fill(
@@ -159,20 +163,22 @@ class _Clusters:
     ) -> None:
         """Write the places of the nearest items, cluster by cluster: each is read once."""
         value = np.full(found.shape, -np.inf, dtype=np.float32)
-        query = np.repeat(np.arange(len(moved)), probed.shape[1])
         order = np.argsort(probed.reshape(-1), kind="stable")
-        cluster, query = probed.reshape(-1)[order], query[order]
-        starts = np.searchsorted(cluster, np.arange(self.count + 1))
-        for c in range(self.count):
-            asking = query[starts[c] : starts[c + 1]]
-            first, last = self.ends[c], self.ends[c + 1]
-            if len(asking) == 0 or first == last:
-                continue
-            items = self.move(self.base[self.order[first:last]])
-            offsets = np.ascontiguousarray(-np.square(items).sum(axis=1) / 2)
-            scores = np.empty((len(asking), len(items)), dtype=np.float32)
-            _native.Panels(items, offsets).score(moved[asking], scores)
-            best, places = value[asking], found[asking]
-            _native.merge_best(scores, int(first), own[asking], best, places)
-            value[asking], found[asking] = best, places
-        release_pages(self.base)
+        starts = np.searchsorted(probed.reshape(-1)[order], np.arange(self.count + 1))
+        asking = order // probed.shape[1]
+        for first in range(0, self.count, _AT_ONCE):
+            last = min(first + _AT_ONCE, self.count)
+            _native.search_clusters(
+                moved,
+                own,
+                self.base,
+                self.centre,
+                self.order,
+                self.ends,
+                asking,
+                starts,
+                first,
+                last,
+                value,
+                found,
+            )

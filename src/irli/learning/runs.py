@@ -182,7 +182,7 @@ def _learn_saved(
     numbers: list[int],
     checkpoint: Checkpoint,
     threads: int,
-    start: list[Repetition] | None,
+    start: list[Repetition] | None = None,
 ) -> None:
     """Learn one group of a saved problem. Runs in a worker process."""
     options = LearnOptions(threads=threads, device=_device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
 from irli.base.metrics import load_summary
-from irli.base.progress import Progress, track
+from irli.base.progress import Progress, ticking
 from irli.base.recipe import Recipe
 from irli.base.types import Arrays, Sparse
 from irli.learning.affinity import Affinity, SummedAffinity, choose_probe_cut
@@ -65,19 +65,27 @@ def learn_repetitions(
     each epoch but the last.
     """
     what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
-    learner = Learner(problem, recipe, numbers, earlier, device, start, saved)
-    last = False
-    for epoch in track(range(1, recipe.epochs + 1), progress, what):
-        if last or epoch <= learner.epoch:
-            continue
-        loss = learner.train_epoch(epoch)
-        last = epoch == recipe.epochs
-        if last or epoch % recipe.repartition_every == 0:
-            last = last or learner.has_converged()
-            learner.end_round(epoch, loss, last)
-        if save is not None and not last:
-            save(pack_state(learner, epoch))
-    return learner.export()
+    with ticking(recipe.epochs + 1, progress, what) as tick:
+        learner = Learner(problem, recipe, numbers, earlier, device, start, saved)
+        tick()
+        last = False
+        for epoch in range(1, recipe.epochs + 1):
+            if not last and epoch > learner.epoch:
+                last = _run_epoch(learner, epoch)
+                if save is not None and not last:
+                    save(pack_state(learner, epoch))
+            tick()
+        return learner.export()
+
+
+def _run_epoch(learner: Learner, epoch: int) -> bool:
+    """Train for an epoch, and end the round if it is one. Return whether it was the last."""
+    recipe, loss = learner.recipe, learner.train_epoch(epoch)
+    last = epoch == recipe.epochs
+    if last or epoch % recipe.repartition_every == 0:
+        last = last or learner.has_converged()
+        learner.end_round(epoch, loss, last)
+    return last
 
 
 @dataclass

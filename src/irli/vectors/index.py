@@ -15,6 +15,7 @@ from irli.base.folder import Folder, read_folder, write_folder
 from irli.base.ids import make_ids
 from irli.base.index import SavedIndex
 from irli.base.memory import MappedFile, align
+from irli.base.progress import Phases
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.base.threads import limit_blas
 from irli.base.types import StrPath
@@ -156,6 +157,8 @@ class VectorIndex(Changeable, SavedIndex):
             return self._set(dataclasses.replace(contents, strings=named.strings), source)
 
         from irli.learning import check_device, learn
+        from irli.learning.repetition import group_repetitions
+        from irli.vectors.build.expected import expect_seconds
         from irli.vectors.build.problem import make_problem
         from irli.vectors.finders import choose_finder
         from irli.vectors.tuning.tune import KS
@@ -163,24 +166,30 @@ class VectorIndex(Changeable, SavedIndex):
         check_device(run.device, recipe.mixed_precision)  # fails early
         begin = None if start is None else start_from(earlier, vectors, named, metric, recipe)
         learned = recipe if begin is None else shorten(recipe)
-        problem, held, truth = make_problem(
-            vectors,
-            metric,
-            learned,
-            queries=given,
-            relevance=wanted,
-            neighbors=near,
-            k=max(KS),
-            find_neighbors=choose_finder(recipe, run.device),
-            threads=run.thread_count,
-            progress=run.progress,
-        )
-        repetitions = learn(problem, learned, run, begin)
-        contents = assemble(
-            vectors, metric, recipe, repetitions, ids=named.values, held=held, truth=truth
-        )
-        part = VectorPart(dataclasses.replace(contents, strings=named.strings))
-        tuned = part.tune(RECALL, K, truth=truth)
+        expected = expect_seconds(count, dim, 0 if given is None else len(given), learned)
+        with Phases(run.progress, expected) as phases:
+            problem, held, truth = make_problem(
+                vectors,
+                metric,
+                learned,
+                queries=given,
+                relevance=wanted,
+                neighbors=near,
+                k=max(KS),
+                find_neighbors=choose_finder(recipe, run.device),
+                threads=run.thread_count,
+                progress=phases.begin("neighbours"),
+            )
+            groups = 1 if run.workers > 1 else len(group_repetitions(recipe))
+            shown = dataclasses.replace(run, progress=phases.begin("learning", groups))
+            repetitions = learn(problem, learned, shown, begin)
+            phases.begin("codes")
+            contents = assemble(
+                vectors, metric, recipe, repetitions, ids=named.values, held=held, truth=truth
+            )
+            phases.begin("tuning")
+            part = VectorPart(dataclasses.replace(contents, strings=named.strings))
+            tuned = part.tune(RECALL, K, truth=truth, threads=run.thread_count)
         return self._take_over(
             part, recipe=contents.recipe, defaults=tuned.parameters, tuned=tuned, _source=source
         )

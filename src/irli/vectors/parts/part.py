@@ -260,6 +260,7 @@ class VectorPart(Part):
         k: int,
         queries: NDArray[np.float32] | None = None,
         truth: GroundTruth | None = None,
+        threads: int | None = None,
     ) -> TuneResult:
         """Find the search of least work that reaches `recall` at k: see `tune`."""
         from irli.vectors.tuning.measure import Meter
@@ -272,7 +273,8 @@ class VectorPart(Part):
             held = hold_out(prepare_vectors(queries, self.metric))
         if recipe.name != "exact":
             require_queries(held.queries)
-        ask, by_votes = Meter(self.searcher, self.metric).ask, recipe.search == "votes"
+        ask = Meter(self.searcher, self.metric, threads).ask
+        by_votes = recipe.search == "votes"
         return tune(ask, held, self.metric, recall, k, by_votes=by_votes, truth=truth)
 
     def measure(self, method: str, *arguments: Any) -> Any:

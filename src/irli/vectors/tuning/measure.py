@@ -29,7 +29,8 @@ from irli.vectors.parameters import SearchParameters
 from irli.vectors.searcher import Searcher
 
 MARGIN = 1.3  # standard errors of the recall that are kept in reserve for other queries
-_MANY, _QUERIES = 100, 100  # so many queries are enough from this k on: the recall varies less
+MANY = 100  # from this k on fewer queries are enough: the recall varies less
+_QUERIES, _NEIGHBORS = 50, 10_000  # so many, or as many as have so many neighbours
 _LEAST = 1e-8  # smallest threshold that is tried before every bucket is probed, or smaller
 _ROUTED = 64  # queries routed at a time
 
@@ -49,8 +50,8 @@ class Searched(NamedTuple):
 class Meter:
     """What tuning asks of one part of an index."""
 
-    def __init__(self, searcher: Searcher, metric: str) -> None:
-        self.searcher, self.metric = searcher, metric
+    def __init__(self, searcher: Searcher, metric: str, threads: int | None = None) -> None:
+        self.searcher, self.metric, self.threads = searcher, metric, threads
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:
         """Call a method of the only part."""
@@ -68,7 +69,8 @@ class Meter:
         self, queries: NDArray[np.float32], rows: NDArray[np.int64], k: int
     ) -> GroundTruth:
         """Return the ground truth of queries among the items of this part."""
-        return find_truth(self.searcher.layout.vectors, self.metric, queries, rows, k)
+        vectors = self.searcher.layout.vectors
+        return find_truth(vectors, self.metric, queries, rows, k, threads=self.threads)
 
     def route(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the log-probabilities of all buckets: (n, R, B)."""
@@ -84,7 +86,7 @@ class Meter:
     ) -> Searched:
         """Search, and count the work. Without `fill`, more work never lowers the recall."""
         plan = parameters.to_plan(min(k, self.searcher.items), fill=fill)
-        distances, rows, counts = self.searcher.measure(queries, plan, thread_count(None))
+        distances, rows, counts = self.searcher.measure(queries, plan, thread_count(self.threads))
         work = count_query_work(self.searcher.sizes, counts)
         return Searched(distances, rows, counts.astype(np.float64), work)
 
@@ -228,5 +230,9 @@ def make_evaluators(
     ask: Ask, metric: str, truth: GroundTruth, ks: list[int], length: float | None = None
 ) -> list[Evaluator]:
     """Return an evaluator for each k. Fewer queries are enough for a large one."""
-    some = truth.take(slice(None, None, max(1, len(truth.queries) // _QUERIES)))
-    return [Evaluator(ask, metric, k, some if k >= _MANY else truth, length) for k in ks]
+    evaluators = []
+    for k in ks:
+        most = max(_QUERIES, _NEIGHBORS // k) if k >= MANY else len(truth.queries)
+        some = truth.take(slice(None, None, max(1, len(truth.queries) // max(1, most))))
+        evaluators.append(Evaluator(ask, metric, k, some, length))
+    return evaluators

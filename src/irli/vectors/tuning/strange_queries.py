@@ -21,14 +21,15 @@ from irli.vectors.build.held_out import KINDS
 from irli.vectors.cost import Sizes, count_centroid_work, count_exact_work, count_work
 from irli.vectors.parameters import OperatingPoint, SearchParameters, Strange
 from irli.vectors.searcher import WORK
-from irli.vectors.tuning.measure import Evaluator, make_evaluators
+from irli.vectors.tuning.measure import MANY, Evaluator
 
 _STRANGE = 4.0  # times the work of the others for a strange query
 _SHARES = tuple(4.0**-j for j in range(6))  # its candidates, of the entries that it reads
 _ROUNDS = 3  # after each, the counted work tells how much more may be done
-_SPARE = 0.98  # of the work, at which they aim
+_SPARE, _NEARLY = 0.98, 0.94  # of the work: at which they aim, and what is near enough
 _USUAL = 0.99  # of the others, a strange query is farther from its best bucket, or less sure, than
 _TINY = 5e-324  # stands for a threshold of 0
+_FEWER = 2  # every second query is enough for a large k; KINDS does not divide it
 _FEWEST = 20  # held-out queries that can tell what is far
 
 
@@ -54,8 +55,9 @@ def allow_strange(
     parameters = dataclasses.replace(parameters, strange=guard)
     ks = [each.k for each in evaluators if not _can_compare_all(first.sizes, points[each.k])]
     shares = _SHARES if first.sizes.pieces else (1.0,)
-    for evaluator in make_evaluators(first.ask, first.metric, strange, ks, first.length):
-        k = evaluator.k
+    for k in ks:
+        asked = strange.take(slice(None, None, _FEWER if k >= MANY else 1))
+        evaluator = Evaluator(first.ask, first.metric, k, asked, first.length)
         best = _find_best(evaluator, parameters, points[k], probed[k], shares)
         points[k] = best.point
         if shares is _SHARES:
@@ -76,6 +78,7 @@ class _Tried(NamedTuple):
     point: OperatingPoint
     misses: float
     work: float
+    times: float  # the work that it was given, in that of the others
 
 
 def _find_best(
@@ -86,7 +89,10 @@ def _find_best(
     shares: tuple[float, ...],
 ) -> _Tried:
     """Return the share of candidates with the fewest misses, or the middle one of equal ones."""
-    tried = [_spend(evaluator, parameters, point, probed, share) for share in shares]
+    tried, times = [], _STRANGE
+    for share in shares:
+        tried.append(_spend(evaluator, parameters, point, probed, share, times))
+        times = tried[-1].times
     least = min(each.misses for each in tried)
     good = [each for each in tried if each.misses == least]
     return good[len(good) // 2]
@@ -98,24 +104,32 @@ def _spend(
     point: OperatingPoint,
     probed: float,
     share: float,
+    times: float,
 ) -> _Tried:
-    """Return the point whose strange queries take all the work that they may, but no more."""
-    sizes, limit, times = evaluator.sizes, _STRANGE * point.work, _STRANGE
+    """Return the point whose strange queries take all the work that they may, but no more.
+
+    What is left to spend is guessed by `times`, and then by the counted work.
+    """
+    sizes, limit = evaluator.sizes, _STRANGE * point.work
     coded = parameters.score == "codes" and point.candidates is not None
-    best = _Tried(share, point, 1.0, math.inf)
+    best = _Tried(share, point, 1.0, math.inf, times)
     for _ in range(_ROUNDS):
         wider = _split_work(sizes, point, times * point.work, probed, coded, share)
-        tried = _try(evaluator, parameters, share, wider)
+        tried = _try(evaluator, parameters, share, wider, times)
         if best.work > limit or best.work < tried.work <= limit:
             best = tried
-        if tried.work == 0.0:  # no query was strange
+        if tried.work == 0.0 or _NEARLY * limit <= tried.work <= limit:  # none, or enough
             break
         times = max(times + (_SPARE * limit - tried.work) / point.work, _STRANGE / 2)
     return best
 
 
 def _try(
-    evaluator: Evaluator, parameters: SearchParameters, share: float, point: OperatingPoint
+    evaluator: Evaluator,
+    parameters: SearchParameters,
+    share: float,
+    point: OperatingPoint,
+    times: float,
 ) -> _Tried:
     recall, counts, work = evaluator.measure_each(dataclasses.replace(parameters, points=(point,)))
     strange = counts[:, WORK.index("strange")] > 0
@@ -124,7 +138,7 @@ def _try(
         mine = strange[kind::KINDS]
         misses.append(1 - recall[kind::KINDS].mean())
         most = max(most, work[kind::KINDS][mine].mean() if mine.any() else 0.0)
-    return _Tried(share, point, float(np.sqrt(np.mean(np.square(misses)))), float(most))
+    return _Tried(share, point, float(np.sqrt(np.mean(np.square(misses)))), float(most), times)
 
 
 def _split_work(

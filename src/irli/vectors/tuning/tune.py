@@ -34,7 +34,7 @@ _SELF_HITS = 0.999  # the share of the items that must find themselves
 _SAMPLED_HITS = 0.9993  # of those that are tried
 _STRIDES = 16  # coarse steps of a threshold, from the least work to the most
 _PATIENCE = 3.0  # times as many entries without a gain
-_STEPS = 5  # bisection steps within a stride
+_STEPS, _LEAST_STEP = 3, 0.2  # within a stride, each by this share of it at least
 _STEP = 1 / 27  # of the way to the least threshold, by which items that miss themselves lower it
 _VOTING = 3  # repetitions from which on votes can choose the candidates
 _BY_SCORE = (1024, 256, 64, 16, 4)  # candidates tried without codes, in multiples of k
@@ -88,7 +88,10 @@ def tune(
     best = _choose_family(evaluator, recall)
     if _is_exact_better(sizes, best.work):
         return _compare_all(evaluator, recall, best.work)
-    points = [best.point, *(_find_point(other, best, recall) for other in evaluators[1:])]
+    points = [best.point]
+    for other in evaluators[1:]:
+        before = max((each for each in points if each.k <= other.k), default=best.point)
+        points.append(_find_point(other, best, before, recall))
     parameters = dataclasses.replace(best.parameters, points=_make_monotone(points), length=length)
     parameters = _let_items_find_themselves(evaluator, parameters, recall)
     work = evaluator.measure(evaluator.choose_point(parameters)).work
@@ -201,8 +204,11 @@ def _by_threshold(
     return _make_parameters(OperatingPoint(evaluator.k, threshold, candidates), score)
 
 
-def _by_centroids(near: SearchParameters, buckets: int, dial: float) -> SearchParameters:
-    return _make_parameters(near.points[0]._replace(centroids=round(buckets**dial)), near.score)
+def _by_centroids(
+    near: OperatingPoint, buckets: int, candidates: int | None, score: str, dial: float
+) -> SearchParameters:
+    point = near._replace(candidates=candidates, centroids=round(buckets**dial))
+    return _make_parameters(point, score)
 
 
 def _make_parameters(point: OperatingPoint, score: str) -> SearchParameters:
@@ -211,41 +217,69 @@ def _make_parameters(point: OperatingPoint, score: str) -> SearchParameters:
     )
 
 
-def _compare_found(evaluator: Evaluator, recall: float, start: float = 0.0) -> _Solution:
+def _compare_found(
+    evaluator: Evaluator, recall: float, start: float = 0.0, most: float = math.inf
+) -> _Solution:
     """Return the parameters of least work that compare all items found."""
     family = partial(_by_threshold, evaluator, None, "log-probability")
-    return _find_cheapest(evaluator, None, family, recall, start)
+    return _find_cheapest(evaluator, None, family, recall, start, most)
 
 
 def _choose_family(evaluator: Evaluator, recall: float) -> _Solution:
     """Return the parameters of least work: the best items by codes or by score, or all found."""
     score, factors = _list_factors(evaluator.sizes)
-    found = _try_factors(evaluator, score, factors, 0.0, recall)
-    start = found[0].dial if found and found[0].reached else 0.0
-    return _take_least([_compare_found(evaluator, recall, start), *found])
+    threshold = partial(_by_threshold, evaluator)
+    found = _try_factors(evaluator, score, factors, 0.0, recall, threshold)
+    if not found or not found[0].reached:
+        return _take_least([_compare_found(evaluator, recall), *found])
+    least = _take_least(found)
+    return _take_least([least, _compare_found(evaluator, recall, found[0].dial, least.work)])
 
 
-def _find_point(evaluator: Evaluator, best: _Solution, recall: float) -> OperatingPoint:
+def _find_point(
+    evaluator: Evaluator, best: _Solution, before: OperatingPoint, recall: float
+) -> OperatingPoint:
     """Return the operating point of another k, with the score that is best at the first one.
 
-    Routers learn where the nearest items are. For a large k, centroids may know more.
+    Routers learn where the nearest items are. For a larger k than the first, centroids may know
+    more. More items never have a higher threshold or fewer buckets, so these begin where the
+    next smaller k has them, in the point `before`.
     """
-    found = []
-    if best.factor is not None:
-        score, factors = _list_factors(evaluator.sizes)
-        place = factors.index(best.factor)
-        # A larger k needs fewer candidates for each item.
-        near = factors[place:] if evaluator.k > best.point.k else factors[: place + 1][-_FEWER:]
-        found = _try_factors(evaluator, score, near[:_FEWER], 0.0, recall)
+    score, factors = _list_factors(evaluator.sizes)
+    threshold = partial(_by_threshold, evaluator)
+    if evaluator.k < best.point.k:
+        near = factors[: factors.index(best.factor) + 1][-_FEWER:] if best.factor else ()
+        found = _try_factors(evaluator, score, near, 0.0, recall, threshold)
+        return _take_reached(evaluator, found, 0.0, recall).point
+    start = _find_dial(evaluator.least, max(best.point.threshold, evaluator.least))
+    # A larger k needs fewer candidates for each item.
+    near = factors[factors.index(best.factor) :][:_FEWER] if best.factor else ()
+    if not evaluator.ask("find_scales")[0].size:
+        found = _try_factors(evaluator, score, near, start, recall, threshold)
+        return _take_reached(evaluator, found, start, recall).point
+    buckets = evaluator.sizes.buckets
+    point = OperatingPoint(evaluator.k, best.point.threshold, None)
+    centroids = partial(_by_centroids, point, buckets)
+    first = _find_dial(buckets, before.centroids)
+    least = _take_reached(
+        evaluator, _try_factors(evaluator, score, near, first, recall, centroids), start, recall
+    )
+    family = partial(threshold, least.factor and least.factor * evaluator.k, least.parameters.score)
+    other = _find_cheapest(evaluator, least.factor, family, recall, start, least.work)
+    return _take_least([least, other]).point
+
+
+def _find_dial(least: float, value: float) -> float:
+    """Return the dial of a value between 1 and `least`, which is less than 1 or more."""
+    return min(1.0, max(0.0, math.log(max(value, 1e-300)) / math.log(least))) if least != 1 else 0.0
+
+
+def _take_reached(
+    evaluator: Evaluator, found: list[_Solution], start: float, recall: float
+) -> _Solution:
+    """Return what takes the least work, or what compares all items found if none will do."""
     least = _take_least(found) if found else None
-    if least is None or not least.reached:
-        least = _compare_found(evaluator, recall)
-    if evaluator.k > best.point.k and evaluator.ask("find_scales")[0].size:
-        point = least.point._replace(threshold=best.point.threshold)
-        close = _make_parameters(point, least.parameters.score)
-        family = partial(_by_centroids, close, evaluator.sizes.buckets)
-        least = _take_least([least, _find_cheapest(evaluator, least.factor, family, recall)])
-    return least.point
+    return least if least and least.reached else _compare_found(evaluator, recall, start)
 
 
 def _list_factors(sizes: Sizes) -> tuple[str, tuple[int, ...]]:
@@ -258,13 +292,19 @@ def _list_factors(sizes: Sizes) -> tuple[str, tuple[int, ...]]:
 
 
 def _try_factors(
-    evaluator: Evaluator, score: str, factors: tuple[int, ...], start: float, recall: float
+    evaluator: Evaluator,
+    score: str,
+    factors: tuple[int, ...],
+    start: float,
+    recall: float,
+    family_of: Callable[[int, str, float], SearchParameters],
 ) -> list[_Solution]:
     """Return what each number of candidates can do, from the most on. Fewer than enough fail."""
     found: list[_Solution] = []
     for factor in factors:
-        family = partial(_by_threshold, evaluator, factor * evaluator.k, score)
-        found.append(_find_cheapest(evaluator, factor, family, recall, start))
+        family = partial(family_of, factor * evaluator.k, score)
+        most = min((each.work for each in found), default=math.inf)
+        found.append(_find_cheapest(evaluator, factor, family, recall, start, most))
         if not found[-1].reached:
             break
         start = found[-1].dial  # fewer candidates need as many buckets, or more
@@ -278,32 +318,41 @@ def _take_least(found: list[_Solution]) -> _Solution:
 
 
 def _find_cheapest(
-    evaluator: Evaluator, factor: int | None, family: Family, recall: float, start: float = 0.0
+    evaluator: Evaluator,
+    factor: int | None,
+    family: Family,
+    recall: float,
+    start: float = 0.0,
+    most: float = math.inf,
 ) -> _Solution:
     """Find the least work that reaches `recall`, given that more work never lowers it.
 
     Strides start at the dial `start`, so all items are scanned only if nothing less reaches the
-    recall. A limit on the candidates may make a recall impossible. Then strides stop when much more
-    is scanned for nothing.
+    recall. They stop at `most` work, which another family needs. A limit on the candidates may make
+    a recall impossible. Then strides stop when much more is scanned for nothing. Between the last
+    two strides, the recall tells where to look.
     """
-    best, scanned, reached = -1.0, 0.0, False
-    for stride in range(math.floor(start * _STRIDES), _STRIDES + 1):
-        high = max(start, stride / _STRIDES)
-        seen = evaluator.measure(family(high))
-        reached = seen.safe_recall >= recall
+    best, scanned, high = -1.0, 0.0, start
+    low, below = start, 0.0
+    seen = evaluator.measure(family(high))
+    while seen.safe_recall < recall and high < 1 and seen.work < most:
         if seen.safe_recall > best:
             best, scanned = seen.safe_recall, seen.scanned
-        if reached or (factor is not None and seen.scanned > _PATIENCE * scanned):
+        if factor is not None and seen.scanned > _PATIENCE * scanned:
             break
-    low = max(start, high - 1 / _STRIDES)
+        low, below = high, seen.safe_recall
+        high = min(1.0, high + 1 / _STRIDES)
+        seen = evaluator.measure(family(high))
+    reached, above = seen.safe_recall >= recall, seen.safe_recall
     for _ in range(_STEPS if reached and high > low else 0):
-        middle = (low + high) / 2
-        if evaluator.measure(family(middle)).safe_recall >= recall:
-            high = middle
+        share = (recall - below) / max(above - below, 1e-9)
+        middle = low + min(max(share, _LEAST_STEP), 1 - _LEAST_STEP) * (high - low)
+        at_middle = evaluator.measure(family(middle))
+        if at_middle.safe_recall >= recall:
+            high, above, seen = middle, at_middle.safe_recall, at_middle
         else:
-            low = middle
-    parameters = family(high)
-    return _Solution(high, factor, parameters, evaluator.measure(parameters).work, reached)
+            low, below = middle, at_middle.safe_recall
+    return _Solution(high, factor, family(high), seen.work, reached)
 
 
 def _let_items_find_themselves(
