@@ -67,7 +67,7 @@ nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& in
                 const Longs& negative_indptr, const Ints& negative_rows, const Longs& start_indptr,
                 const Ints& start_features, const Floats& start_values, float cost,
                 const Floats& importance, float prune, const Array<float, nb::ndim<1>>& bias,
-                int64_t seed) {
+                int64_t seed, int64_t passes) {
   const int64_t rows = length(lengths), labels = length(bias);
   check_shape("indptr", indptr, {rows + 1});
   check_shape("positive", positive_indptr, {labels + 1});
@@ -86,7 +86,7 @@ nb::tuple train(int64_t first, int64_t last, const Longs& indptr, const Ints& in
                               {negative_indptr.data(), negative_rows.data()},
                               read_rows("start", start_indptr, start_features, start_values,
                                         length(usual)),
-                              {cost, prune, seed}, importance.data(), bias.data());
+                              {cost, prune, seed, passes}, importance.data(), bias.data());
   }
   return nb::make_tuple(to_numpy(std::move(found.sizes)), to_numpy(std::move(found.features)),
                         to_numpy(std::move(found.weights)));
@@ -163,7 +163,7 @@ void bind_labels(nb::module_& m) {
         as_is("indices"), as_is("data"), as_is("lengths"), as_is("usual"), as_is("positive_indptr"),
         as_is("positive_rows"), as_is("negative_indptr"), as_is("negative_rows"),
         as_is("start_indptr"), as_is("start_features"), as_is("start_values"), nb::arg("cost"),
-        as_is("importance"), nb::arg("prune"), as_is("bias"), nb::arg("seed"),
+        as_is("importance"), nb::arg("prune"), as_is("bias"), nb::arg("seed"), nb::arg("passes"),
         "Train one label after the other. Return the number of weights of each label, and the "
         "features and values of all weights.");
   m.def("pack_weights", &pack, as_is("indptr"), as_is("labels"), as_is("data"),

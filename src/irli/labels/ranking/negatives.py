@@ -112,6 +112,21 @@ def keep_rows(matrix: Sparse, rows: NDArray[np.int64]) -> Sparse:
     return sp.csr_array((matrix.data[there], matrix.indices[there], starts), shape=matrix.shape)
 
 
+def keep_labels(matrix: Sparse, labels: NDArray[np.bool_]) -> Sparse:
+    """Return a CSR with the entries of some labels, a mask (L,).
+
+    Examples
+    --------
+    >>> pattern = as_pattern(np.array([[2, 0], [1, 0]]), 3)
+    >>> keep_labels(pattern, np.array([True, False, False])).toarray()
+    array([[1, 0, 0],
+           [1, 0, 0]], dtype=int8)
+    """
+    there = labels[matrix.indices]
+    starts = np.concatenate([[0], np.cumsum(there)])[matrix.indptr]
+    return sp.csr_array((matrix.data[there], matrix.indices[there], starts), shape=matrix.shape)
+
+
 def draw_negatives(labels: Sparse, seed: int) -> Sparse:
     """Draw random rows for each label: a CSR of ones (n, L)."""
     n, count = labels.shape

@@ -32,6 +32,7 @@ from irli.labels.build.features import to_arrays
 _PIECES = 16  # pieces of work for each thread
 
 COST = 0.25  # of a violated margin, relative to the squared norm of the weights
+PASSES = 12  # over the rows of a label, at most
 LEAST_PRUNE = 0.02  # smallest pruning threshold: see `Ranker.prune`
 
 
@@ -97,6 +98,25 @@ class Ranker(NamedTuple):
         matrix.eliminate_zeros()
         return Ranker.pack(matrix, self.bias)
 
+    def update(self, other: Ranker, labels: NDArray[np.bool_]) -> Ranker:
+        """Return the ranker with the classifiers of another for some labels, a mask (L,).
+
+        Examples
+        --------
+        >>> one = Ranker.pack(sp.csr_array(np.array([[1.0, 2.0]])), np.zeros(2, dtype="f4"))
+        >>> two = Ranker.pack(sp.csr_array(np.array([[3.0, 4.0]])), np.ones(2, dtype="f4"))
+        >>> mixed = one.update(two, np.array([False, True]))
+        >>> mixed.matrix().toarray(), mixed.bias
+        (array([[1., 4.]], dtype=float32), array([0., 1.], dtype=float32))
+        """
+        mine, theirs = self.matrix(), other.matrix()
+        mine.data[labels[mine.indices]] = 0
+        theirs.data[~labels[theirs.indices]] = 0
+        together = sp.csr_array(mine + theirs)
+        together.eliminate_zeros()
+        together.sort_indices()
+        return Ranker.pack(together, np.where(labels, other.bias, self.bias))
+
     def margins(self, rows: Sparse) -> NDArray[np.float32]:
         """Return the margins of all labels (n, L). This is for tests and small data."""
         margins: NDArray[np.float32] = (rows @ self.matrix()).toarray() + self.bias
@@ -113,6 +133,7 @@ def train_ranker(
     prune: float,
     threads: int,
     seed: int = 0,
+    passes: int = PASSES,
     progress: Progress = False,
     start: Ranker | None = None,
 ) -> Ranker:
@@ -132,6 +153,8 @@ def train_ranker(
     prune : float
         Weights that add less than this to the margin of a usual row are dropped: see
         `usual_values`.
+    passes : int
+        Passes over the rows of a label, at most.
     start : Ranker, optional
         Classifiers that are changed as little as the rows allow: min ||w - start||^2 + loss.
 
@@ -169,6 +192,7 @@ def train_ranker(
             prune=prune,
             bias=bias,
             seed=seed,
+            passes=passes,
         )
         tick()
 

@@ -7,9 +7,8 @@ are trained without the held-out rows, and near rows are others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,24 +26,32 @@ from irli.labels.ranking.negatives import (
     as_pattern,
     gather_negatives,
     join,
+    keep_labels,
     keep_rows,
     mine_negatives,
 )
-from irli.labels.ranking.ranker import COST, LEAST_PRUNE, Ranker, train_ranker, usual_values
+from irli.labels.ranking.ranker import (
+    COST,
+    LEAST_PRUNE,
+    PASSES,
+    Ranker,
+    train_ranker,
+    usual_values,
+)
 from irli.labels.tuning.calibration import ASKED, Calibration, Candidates, fit_calibration
 from irli.labels.tuning.choose import Trials
 from irli.labels.tuning.objective import BEST, Objective, mean_precision
-from irli.labels.tuning.routers import USUAL_PROBES, list_probes
+from irli.labels.tuning.routers import USUAL_PROBES
 
 _TAUGHT = 20  # labels proposed by the routers that are negatives of the ranker
 _NEAR = 100  # near rows that vote
-_COSTS = (COST, 0.0625)  # of the ranker, that are tried: the less, the less noise is learned
-_CLEAR = 0.004  # share of the quality by which another cost must be better: less is chance
+_CANDIDATES = 100  # of each source
+_PROBES = 8  # that find enough, since the routers score what other sources propose, too
+_CLEAR = 0.002  # share of the quality by which no near rows must be better: less is chance
 _PRUNES = (0.04, 0.03, LEAST_PRUNE)  # pruning thresholds that are tried
-_CANDIDATES = (50, 100, 200)  # numbers of candidates of each source that are tried
 _MEASURED = 2000  # held-out rows on which options are compared, at most
-_TRIED = 75_000_000  # products of a pass of training, at most, for a cost that is tried
-_MINED = 300_000_000  # the same for the ranker whose mistakes are mined
+_MINED = 300_000_000  # products of a pass of the ranker whose mistakes are mined, at most
+_ROUGH = 3  # passes of this ranker
 _BLOCK = 65_536  # rows whose shortlists are found at once
 
 
@@ -54,7 +61,6 @@ class Sources(NamedTuple):
     parameters: LabelParameters
     ranker: Ranker
     near: NearRows
-    cost: float  # of the ranker
     prune: float = LEAST_PRUNE
 
 
@@ -97,43 +103,18 @@ class SourceChooser:
     # --- choosing --------------------------------------------------------------------------------
 
     def choose(self, negatives: Sparse) -> Blend:
-        """Choose the ranker's cost, whether near rows vote, then what is cheaper and about as good.
+        """Choose whether near rows vote, then which weights of the ranker can be left out.
 
-        How much the sources count does not change any more while that is compared. So the options
-        differ in nothing else. `negatives` (n, L) are those that `mine` returns.
+        How much the sources count does not change while that is compared. So the options differ in
+        nothing else. `negatives` (n, L) are those that `mine` returns for the training rows.
         """
-        blend = self._choose_cost(negatives)
-        _, alone = self._measure(blend.sources._replace(near=NO_ROWS))
-        both = {f"near={_NEAR}": blend, "near=0": alone}
-        blend = self.trials.choose("sources", both, lambda one: (one.quality, one))
-        probes = [count for count in list_probes(self.layout) if count <= self.parameters.probes]
-        blend = self._choose_parameter("probes", probes, blend)
-        blend = self._choose_parameter("candidates", _CANDIDATES, blend)
-        blend = self._choose_pruning(blend)
-        return self._calibrate(blend.sources)
-
-    def _choose_cost(self, negatives: Sparse) -> Blend:
-        train = self.split.train
-        some = self._draw_some(train, negatives, _TRIED)
+        train, probes = self.split.train, min(self.parameters.probes, _PROBES)
+        parameters = replace(self.parameters, probes=probes, candidates=_CANDIDATES, near=_NEAR)
         near = NearRows.pack(self.ranked[train], self.labels[train])
-        parameters = replace(self.parameters, candidates=_CANDIDATES[-1], near=_NEAR)
-
-        def measure(cost: float, rows: NDArray[np.int64] = some) -> tuple[float, Blend]:
-            ranker = self._train(rows, negatives, cost, LEAST_PRUNE)
-            return self._measure(Sources(parameters, ranker, near, cost))
-
-        blend = self.trials.choose("cost", {cost: cost for cost in _COSTS}, measure, _CLEAR)
-        return blend if len(some) == len(train) else measure(blend.sources.cost, train)[1]
-
-    def _choose_parameter(self, name: str, values: Sequence[int], blend: Blend) -> Blend:
-        """Choose the smallest value of a parameter that is about as good as any."""
-
-        def measure(value: int) -> tuple[float, Blend]:
-            changes: dict[str, Any] = {name: value}
-            parameters = replace(blend.sources.parameters, **changes)
-            return self._measure(blend.sources._replace(parameters=parameters), blend.calibration)
-
-        return self.trials.choose(name, {value: value for value in values}, measure)
+        sources = Sources(parameters, self._train(train, negatives), near)
+        ways = {f"near={_NEAR}": sources, "near=0": sources._replace(near=NO_ROWS)}
+        blend = self.trials.choose("sources", ways, self._measure, _CLEAR)
+        return self._calibrate(self._choose_pruning(blend).sources)
 
     def _choose_pruning(self, blend: Blend) -> Blend:
         usual, sources = usual_values(self.ranked), blend.sources
@@ -195,25 +176,20 @@ class SourceChooser:
         proposed = keep_rows(self._propose(), train)
         return gather_negatives(self.ranked, self.labels, proposed, train, self.seed, self.threads)
 
-    def mine(self, gathered: Sparse) -> Sparse:
-        """Return the negatives with the mistakes of a first ranker in training rows (n, L).
+    def train_first(self, gathered: Sparse) -> Ranker:
+        """Return a ranker whose mistakes are mined. It has seen no held-out row.
 
-        It has seen no held-out row: in training rows like these it would find their labels, and a
-        ranker that learns from that looks worse on held-out rows than it is.
+        It would find their labels, and a ranker that learns from its mistakes looks worse on
+        held-out rows than it is.
         """
-        train = self.split.train
-        return join(gathered, self._find_mistakes(gathered, train, train))
+        return self._train_roughly(self.split.train, gathered)
 
-    def _find_mistakes(
-        self, gathered: Sparse, seen: NDArray[np.int64], rows: NDArray[np.int64]
-    ) -> Sparse:
-        """Return what a ranker puts first in `rows` that has seen these and others (n, L)."""
-        some = self._draw_some(seen, gathered, _MINED)
-        first = self._train(some, gathered, COST, LEAST_PRUNE)
+    def mine(self, first: Ranker, gathered: Sparse, rows: NDArray[np.int64]) -> Sparse:
+        """Return the negatives with what a first ranker puts first in these rows (n, L)."""
         found = mine_negatives(first, self.ranked[rows], gathered[rows], self.threads)
         ones, count = np.ones(len(rows), dtype=np.int8), gathered.shape[0]
         places = sp.csr_array((ones, (rows, np.arange(len(rows)))), shape=(count, len(rows)))
-        return sp.csr_array(places @ found)
+        return join(gathered, sp.csr_array(places @ found))
 
     def _propose(self) -> Sparse:
         """Return the labels that the index proposes first for each row (n, L), block by block."""
@@ -226,43 +202,55 @@ class SourceChooser:
             parts.append(as_pattern(found, labels))
         return sp.csr_array(sp.vstack(parts))
 
-    def _draw_some(
-        self, rows: NDArray[np.int64], negatives: Sparse, most: int
-    ) -> NDArray[np.int64]:
-        """Return so many of the rows that a pass of training takes at most `most` products."""
+    def _train_roughly(
+        self, rows: NDArray[np.int64], negatives: Sparse, only: NDArray[np.bool_] | None = None
+    ) -> Ranker:
+        """Train in a few passes, on so many of the rows that each has `_MINED` products at most."""
         products = negatives.nnz / max(negatives.shape[0], 1) * self.ranked.nnz
-        if products <= most:
-            return rows
-        rng = np.random.default_rng([self.seed, 0x7A])
-        return np.sort(rng.permutation(rows)[: int(len(rows) * most / products)])
+        if products > _MINED:
+            mixed = np.random.default_rng([self.seed, 0x7A]).permutation(rows)
+            rows = np.sort(mixed[: int(len(rows) * _MINED / products)])
+        return self._train(rows, negatives, passes=_ROUGH, only=only)
 
     def _train(
-        self, rows: NDArray[np.int64], negatives: Sparse, cost: float, prune: float
+        self,
+        rows: NDArray[np.int64],
+        negatives: Sparse,
+        prune: float = LEAST_PRUNE,
+        passes: int = PASSES,
+        only: NDArray[np.bool_] | None = None,
     ) -> Ranker:
+        """Train the classifiers of all labels, or of some, a mask (L,)."""
+        labels, negatives = self.labels[rows], negatives[rows]
+        if only is not None:
+            labels, negatives = keep_labels(labels, only), keep_labels(negatives, only)
         return train_ranker(
             self.ranked[rows],
-            self.labels[rows],
-            negatives[rows],
-            cost=cost,
+            labels,
+            negatives,
+            cost=COST,
             importance=self.goal.importance,
             prune=prune,
             threads=self.threads,
             seed=self.seed,
+            passes=passes,
             progress=self.progress,
         )
 
-    def complete(
-        self, blend: Blend, gathered: Sparse, negatives: Sparse
-    ) -> tuple[LabelLayout, Blend]:
+    def complete(self, blend: Blend, gathered: Sparse, first: Ranker) -> tuple[LabelLayout, Blend]:
         """Return the layout with a ranker that has learned from all rows, which are all near ones.
 
-        Near rows that do not count are left out.
+        Labels that no held-out row carries keep their classifiers. Those of the others are trained
+        again, and so are those whose mistakes are mined: where a classifier has not seen some rows
+        of its label, it makes other mistakes. Near rows that do not count are left out.
         """
         rows, (sources, calibration, *_) = np.union1d(*self.split), blend
-        new = np.setdiff1d(rows, self.split.train)
-        if len(new):
-            negatives = join(negatives, self._find_mistakes(gathered, rows, new))
-        ranker = self._train(rows, negatives, sources.cost, sources.prune)
+        ranker, some = sources.ranker, np.zeros(self.labels.shape[1], dtype=np.bool_)
+        some[self.labels[np.setdiff1d(rows, self.split.train)].indices] = True
+        if some.any():
+            first = first.update(self._train_roughly(rows, gathered, some), some)
+            negatives = self.mine(first, gathered, rows)
+            ranker = ranker.update(self._train(rows, negatives, sources.prune, only=some), some)
         layout = add_ranker(self.layout, ranker)
         if len(sources.near.scale) and calibration.by_votes > 0:
             near = NearRows.pack(self.ranked[rows], self.labels[rows])

@@ -1,8 +1,7 @@
 """Phase 4, tune_labels: choose on held-out rows how to predict, and train the ranker.
 
-What is chosen: the routers' score and probes, the ranker's cost, which sources count and how much,
-their candidates, and pruning. The history shows what was tried. The final ranker is then trained on
-all rows.
+What is chosen: the routers' score and probes, which sources count and how much, and pruning. The
+history shows what was tried. The final ranker then learns from all rows.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from irli.labels.build.problem import LabelProblem
 from irli.labels.build.scaling import GIVEN, Scaling
 from irli.labels.parameters import LabelParameters
 from irli.labels.predictor import Predictor
-from irli.labels.ranking.ranker import COST, LEAST_PRUNE
+from irli.labels.ranking.ranker import LEAST_PRUNE
 from irli.labels.tuning.calibration import Calibration, Candidates, calibrate_scores
 from irli.labels.tuning.choose import Trials
 from irli.labels.tuning.objective import Objective, mean_precision
@@ -103,7 +102,7 @@ class LabelModel(NamedTuple):
         That of the index without the ranker and near rows.
     scaling : Scaling
         How rows are scaled for all sources.
-    cost : float
+    prune : float
         Of the ranker, for training it again.
     held : Held, optional
         If it was wished for: the sources can then be weighed again.
@@ -115,7 +114,6 @@ class LabelModel(NamedTuple):
     alone: Calibration
     tuned: LabelTuneResult | None
     scaling: Scaling = GIVEN
-    cost: float = COST
     prune: float = LEAST_PRUNE
     trials: Sequence[dict[str, Any]] = ()
     held: Held | None = None
@@ -172,20 +170,19 @@ def tune_labels(
         trials=trials,
     )
     gathered = chooser.gather()
-    negatives = chooser.mine(gathered)
-    blend = chooser.choose(negatives)
+    first = chooser.train_first(gathered)
+    blend = chooser.choose(chooser.mine(first, gathered, split.train))
     ways = {"index alone": (goal.measure(found, truth), None), "blended": (blend.quality, blend)}
     better = trials.choose("ranker", ways, lambda way: way)
     if better is None and ranking.ranker is None:
         return alone
-    layout, final = chooser.complete(blend, gathered, negatives)
+    layout, final = chooser.complete(blend, gathered, first)
     sources = final.sources
     return alone._replace(
         layout=layout,
         parameters=sources.parameters,
         calibration=final.calibration,
         tuned=tuned._replace(parameters=sources.parameters, ranker=True, precision=final.precision),
-        cost=sources.cost,
         prune=sources.prune,
         held=Held(split.held, chooser.list_candidates(blend.sources, split.held))
         if ranking.keep_held
