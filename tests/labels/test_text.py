@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import subprocess
@@ -17,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import Pipeline
 
 from irli.base.folder import Folder, read_folder, write_folder
-from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+from irli.errors import FormatError, InvalidParameter, NotFitted
 from irli.labels.text.vectorizer import Names, Vectorizer, extend_names, label_matrix
 from irli.labels.text.words import cut_text, cut_word
 
@@ -267,18 +266,6 @@ def test_fitting_again_forgets_the_first_texts() -> None:
     vectorizer.transform(["one"])
     vectorizer.fit(["three"])
     assert vectorizer.transform(["one", "three"]).toarray().tolist() == [[0], [1]]
-
-
-def test_scikit_learn_is_imported_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    spec = importlib.util.find_spec("irli.labels.text.vectorizer")
-    assert spec is not None
-    assert spec.loader is not None
-    fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
-    with pytest.raises(MissingDependency, match=r"pip install 'irli\[text\]'"):
-        fresh.Vectorizer().fit(["one"])
 
 
 # --- saving -------------------------------------------------------------------------------------

@@ -30,6 +30,11 @@ TASKS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def each_epoch_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "SECONDS", 0.0)
+
+
 def begin(name: str, device: str) -> tuple[Learner, Any]:
     """Return a learner whose network was begun on the CPU, and is on the device."""
     learner = Learner(*TASKS[name], [0], [], "torch")

@@ -24,6 +24,12 @@ from irli.learning.training import Learner, learn_repetitions
 BOOSTED = small_default(repetitions=2, buckets=8, epochs=1, scoring="full")
 PAPER = small_paper(repetitions=3, buckets=8, epochs=2, repartition_every=1)
 
+
+@pytest.fixture(autouse=True)
+def each_epoch_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "SECONDS", 0.0)
+
+
 # --- seeds -----------------------------------------------------------------------------------
 
 
@@ -116,6 +122,12 @@ EPOCHS = {
     "paper's labels": label_task(small_paper_labels(epochs=5, repartition_every=2)),
     "an output each": label_task(small_labels(buckets=None, epochs=5, start="one-per-item")),
 }
+
+
+def test_an_epoch_of_a_moment_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "SECONDS", 1e9)
+    monkeypatch.setattr(Checkpoint, "save_epoch", None)  # not to be called
+    learn_task(vector_task(PAPER), checkpoint=tmp_path)
 
 
 @pytest.mark.parametrize("name", EPOCHS)

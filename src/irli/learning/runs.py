@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from time import monotonic
 from typing import TypedDict
 
 from irli.base.progress import track
@@ -22,6 +22,8 @@ from irli.learning.repetition import Repetition, group_repetitions
 from irli.learning.state import can_go_on
 from irli.learning.threads import use_threads
 from irli.learning.training import learn_repetitions
+
+SECONDS = 10.0  # of learning that an interrupt may cost, or one epoch
 
 
 def learn(
@@ -96,7 +98,19 @@ def _pick(start: list[Repetition], numbers: list[int]) -> list[Repetition] | Non
 
 class _Resume(TypedDict):
     saved: Arrays | None
-    save: Callable[[Arrays], None] | None
+    save: Callable[[Callable[[], Arrays]], None] | None
+
+
+class _Saver:
+    """Saves the state of a group of repetitions, but not if the last one is seconds old."""
+
+    def __init__(self, checkpoint: Checkpoint, numbers: list[int]) -> None:
+        self.checkpoint, self.numbers, self.last = checkpoint, numbers, monotonic()
+
+    def __call__(self, pack: Callable[[], Arrays]) -> None:
+        if monotonic() - self.last >= SECONDS:
+            self.checkpoint.save_epoch(self.numbers, pack())
+            self.last = monotonic()
 
 
 def _resume(checkpoint: Checkpoint, numbers: list[int], device: str) -> _Resume:
@@ -106,7 +120,7 @@ def _resume(checkpoint: Checkpoint, numbers: list[int], device: str) -> _Resume:
     saved = checkpoint.load_epoch(numbers)
     if saved is not None and not can_go_on(saved, device):
         saved = None
-    return {"saved": saved, "save": partial(checkpoint.save_epoch, numbers)}
+    return {"saved": saved, "save": _Saver(checkpoint, numbers)}
 
 
 def _check_workers(workers: int, recipe: Recipe) -> None:

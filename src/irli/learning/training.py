@@ -52,7 +52,7 @@ def learn_repetitions(
     device: str = "cpu",
     progress: Progress = False,
     saved: Arrays | None = None,
-    save: Callable[[Arrays], None] | None = None,
+    save: Callable[[Callable[[], Arrays]], None] | None = None,
 ) -> list[Repetition]:
     """Learn the repetitions `numbers`: the body of the outer loop of Algorithm 1.
 
@@ -61,8 +61,8 @@ def learn_repetitions(
     returned with it.
 
     With `start`, learning continues from these repetitions instead of starting from scratch. With
-    `saved`, it goes on after the epoch whose state this is. `save` is called with the state after
-    each epoch but the last.
+    `saved`, it goes on after the epoch whose state this is. `save` is called with what returns
+    the state after each epoch but the last.
     """
     what = f"repetition {numbers[0] + 1}" if len(numbers) == 1 else f"{len(numbers)} repetitions"
     with ticking(recipe.epochs + 1, progress, what) as tick:
@@ -73,7 +73,7 @@ def learn_repetitions(
             if not last and epoch > learner.epoch:
                 last = _run_epoch(learner, epoch)
                 if save is not None and not last:
-                    save(pack_state(learner, epoch))
+                    save(partial(pack_state, learner, epoch))
             tick()
         return learner.export()
 

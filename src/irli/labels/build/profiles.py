@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from irli.base.types import Rows, Sparse
 
+_TINY = float(np.finfo(np.float32).tiny)
 _RANK = 1e-6  # share of the largest squared length from which a direction counts
 _POWER = 2  # power iterations of the SVD, which make the leading directions accurate
 
@@ -38,8 +39,9 @@ def _orthogonalize(columns: NDArray[np.float32]) -> NDArray[np.float32]:
 
     Products of columns take a fifth of the time of a QR decomposition, and are accurate enough.
     """
-    values, vectors = np.linalg.eigh((columns.T @ columns).astype(np.float64))
-    kept = values > _RANK * max(float(values[-1]), np.finfo(np.float32).tiny)
+    products = np.asarray(columns.T @ columns, dtype=np.float64)
+    values, vectors = np.linalg.eigh(products)
+    kept = values > _RANK * max(values.max(initial=0), _TINY)
     factors = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1)), 0)
     return columns @ (vectors * factors).astype(np.float32)
 

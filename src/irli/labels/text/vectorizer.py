@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice, pairwise
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from irli.base.index import Estimator
 from irli.base.logs import warn
 from irli.base.strings import Strings
 from irli.base.types import Sparse
-from irli.errors import FormatError, InvalidParameter, MissingDependency, NotFitted
+from irli.errors import FormatError, InvalidParameter, NotFitted
 from irli.labels.text.words import cut_text
 
 T = TypeVar("T")
@@ -33,8 +34,7 @@ class Vectorizer(Estimator):
     A word is a run of letters and digits of any script, in lower case, with "++" or "#" at its
     end: "C++", "python3" and "naïve" are words; "wi-fi" and "don't" are two words each.
 
-    The rows are those of scikit-learn's TfidfVectorizer, which `fit` uses. `transform` does without
-    scikit-learn.
+    The rows are those of scikit-learn's TfidfVectorizer.
 
     Parameters
     ----------
@@ -115,20 +115,26 @@ class Vectorizer(Estimator):
         return rows
 
     def _learn(self, texts: Iterator[str]) -> Sparse:
-        model, weights = _make_models(self._cut)
-        number = count()
-        try:
-            counts = model.fit_transform(text for text, _ in zip(texts, number, strict=False))
-        except ValueError as error:
-            if "empty vocabulary" not in str(error):
-                raise
-            raise self._no_word_error(next(number)) from error
+        known: dict[str, int] = {}
+        found, ends = array("i"), [0]
+        for text in texts:
+            found.extend([known.setdefault(word, len(known)) for word in self._cut(text)])
+            ends.append(len(found))
+        if not known:
+            raise self._no_word_error(len(ends) - 1)
+        words = sorted(known)
+        place = np.empty(len(known), dtype=np.int32)
+        place[[known[word] for word in words]] = np.arange(len(known))
+        ones, columns = np.ones(len(found), dtype=np.float32), place[np.frombuffer(found, np.intc)]
+        counts = sp.csr_array((ones, columns, np.array(ends)), (len(ends) - 1, len(known)))
+        counts.sum_duplicates()
         kept = self._choose_words(counts)
         counts = counts[:, kept]
-        counts.sort_indices()  # as `transform` has them
-        rows = sp.csr_array(weights.fit_transform(counts))
-        self.words, self.idf = model.get_feature_names_out()[kept].tolist(), weights.idf_
-        return rows
+        in_texts = np.bincount(counts.indices, minlength=len(kept)).astype(np.float32)
+        self.words = [words[column] for column in kept.tolist()]
+        self.idf = np.log(np.float32(len(ends)) / (in_texts + 1)) + np.float32(1)
+        rows = np.repeat(np.arange(len(ends) - 1), np.diff(counts.indptr))
+        return self._weigh(counts.data, rows, counts.indices, counts.indptr)
 
     def _cut(self, text: str) -> list[str]:
         return cut_text(text, self.ngrams, self.characters)
@@ -182,12 +188,23 @@ class Vectorizer(Estimator):
         row_of = np.repeat(np.arange(len(texts)), np.diff(ends, prepend=0))
         places, times = np.unique(row_of * width + np.array(found, np.int64), return_counts=True)
         rows, columns = np.divmod(places, width)
+        starts = np.searchsorted(rows, np.arange(len(texts) + 1))
+        return self._weigh(times, rows, columns, starts)
+
+    def _weigh(
+        self,
+        times: NDArray[Any],
+        rows: NDArray[np.int64],
+        columns: NDArray[Any],
+        starts: NDArray[Any],
+    ) -> Sparse:
+        """Return rows in which each word comes so many times."""
         # In the types and in the order of scikit-learn, so that each bit is the same.
         values = (np.log(times.astype(np.float32)) + np.float32(1)) * self.idf[columns]
         lengths = np.sqrt(np.bincount(rows, values * values))
         values = (values / lengths[rows]).astype(np.float32)
-        starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int32)
-        return sp.csr_array((values, columns.astype(np.int32), starts), (len(texts), width))
+        shape = len(starts) - 1, len(self.words)
+        return sp.csr_array((values, columns.astype(np.int32), starts.astype(np.int32)), shape)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the state to save: plain JSON values, and arrays.
@@ -561,18 +578,6 @@ def extend_names(
             f"Got {len(new)} instead. Pass them in the order of the columns of Y."
         )
     return Names.of([*known, *new], known.titles | new.titles, owner=owner)
-
-
-def _make_models(cut: Callable[[str], list[str]]) -> tuple[Any, Any]:
-    """Return scikit-learn's two halves of TF-IDF: one counts words, the other weighs them."""
-    try:
-        from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"Learning the words of texts needs {error.name}, which is not installed. "
-            "Install it with: pip install 'irli[text]'"
-        ) from error
-    return CountVectorizer(analyzer=cut, dtype=np.float32), TfidfTransformer(sublinear_tf=True)
 
 
 def _check_titles(titles: Mapping[str, str]) -> Mapping[str, str]:
