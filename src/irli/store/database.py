@@ -18,7 +18,7 @@ from irli.errors import FormatError, IncompatibleVersion
 VERSION = 1
 FIXED_SQLITE = (3, 51, 3)  # the first version without the bug above
 _APPLICATION = 0x69726C69  # "irli"
-_BUSY_SECONDS = 30.0
+BUSY_SECONDS = 30
 
 # ops: the log, a row for each change. Blobs are little-endian: keys int64, places int32.
 #   ids is a blob of int64, or a JSON list of strings.
@@ -65,7 +65,7 @@ def connect(path: Path | None, *, writable: bool, full: bool = False) -> sqlite3
 
 def _open(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(
-        uri, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
+        uri, BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
     )
 
 

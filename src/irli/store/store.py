@@ -33,10 +33,11 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_vectors
+from irli.base.checks import as_ids, as_vectors
 from irli.base.data_files import damage_error
 from irli.base.files import WriterLock, sync_directory
 from irli.base.folder import holding, make_store_name, reading
+from irli.base.ids import are_strings, encode_ids
 from irli.errors import FormatError, InvalidParameter, IrliError, IrliWarning, StorageError
 from irli.store import database
 from irli.store.documents import Document, decode, encode
@@ -355,7 +356,7 @@ class Store:
                 f"The 'payloads' parameter must hold a document, or None, for each of {count} "
                 f"vectors. Got {len(texts)} instead. Pass as many."
             )
-        gone = np.ascontiguousarray(removed, "<i8").reshape(-1)
+        gone = np.array(removed, np.int64).reshape(-1)
         with self._changing():
             slot = self._write_rows(rows) if count else self._next_slot
             first_key = self._next_key
@@ -836,12 +837,15 @@ class Store:
         if self.path is None:
             return
         self.tail.sync()
+        # A reader may hold up a checkpoint, but not the changes.
+        self._connection.execute("PRAGMA busy_timeout = 100")
         # With FULL, a commit waits until it is on disk, with all that was committed before.
         self._connection.execute("PRAGMA synchronous = FULL")
         with database.transaction(self._connection):
             database.write_meta(self._connection, synced=_last_seq(self._connection))
         self._connection.execute(f"PRAGMA synchronous = {self.sync}")
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        self._connection.execute(f"PRAGMA busy_timeout = {database.BUSY_SECONDS * 1000}")
         self._written = 0
 
     def _drop_lost(self) -> None:
@@ -897,8 +901,12 @@ class _Log:
     def __init__(self) -> None:
         self.places: dict[int | str, int] = {}
         self._added: list[tuple[int, int, Ids]] = []  # seq, first key, ids
+        self._last = 0
 
     def add(self, batch: Batch) -> None:
+        if batch.seq <= self._last:
+            return
+        self._last = batch.seq
         for key in batch.removed.tolist():
             id = self.id_of(key)
             if id is not None and self.places.get(id) == key:
@@ -969,15 +977,12 @@ def _as_id(id: Any) -> Any:
 
 
 def _as_ids(ids: Any, count: int) -> Ids:
-    given = ids if isinstance(ids, np.ndarray) else [_as_id(id) for id in ids]
-    if len(given) != count:
-        raise InvalidParameter(
-            f"The 'ids' parameter must hold an id for each of {count} vectors. "
-            f"Got {len(given)} instead. Pass as many."
-        )
-    if isinstance(given, list) and given and isinstance(given[0], str):
-        return [str(id) for id in given]
-    return np.ascontiguousarray(given, "<i8") if count else _NONE
+    """Return ids as an array or a list of their own."""
+    if count == 0 and len(ids) == 0:
+        return _NONE
+    if not are_strings(given := [_as_id(id) for id in ids]):
+        return as_ids(ids, count).copy()
+    return list(encode_ids(given, count).strings)
 
 
 def _check_sync(sync: str) -> None:

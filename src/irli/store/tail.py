@@ -30,6 +30,8 @@ Vectors = NDArray[np.float32]
 
 _CHUNK_BYTES = 1 << 20
 _GRAIN = 1 << 16  # mappings start at multiples of this: pages are 4 or 16 kB, Windows has 64
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_RDWR | getattr(os, "O_BINARY", 0)
 _WIDEST = 64  # chunks of one mapping; every mapping keeps a file descriptor
 
 
@@ -192,7 +194,7 @@ class FileTail:
     def _open_mapping(self, start: int, first: int, width: int) -> mmap.mmap:
         path, end = self.path(start), (first + width) * self._stride
         try:
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            descriptor = os.open(path, _READ)
         except FileNotFoundError:
             raise damage_error(self.root, f"{path.name} is missing") from None
         try:
@@ -221,8 +223,7 @@ class FileTail:
         Return the descriptor of the file.
         """
         if self._descriptor is None:
-            flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
-            self._descriptor = os.open(self.path(self.starts[-1]), flags)
+            self._descriptor = os.open(self.path(self.starts[-1]), _WRITE)
             self._allocated = 0
         if local >= self._allocated:
             _allocate(self._descriptor, local * self._stride, self._stride)
@@ -245,7 +246,8 @@ class FileTail:
         self.sync()
         self.close()
         # Whoever started it before was killed before it was named.
-        os.close(os.open(self.path(start), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666))
+        self._descriptor = os.open(self.path(start), _WRITE | os.O_CREAT | os.O_TRUNC, 0o666)
+        self._allocated = 0
         try:
             sync_directory(self.root)
         except OSError as error:
@@ -268,7 +270,8 @@ class FileTail:
         known = {self.path(start) for start in self.starts}
         # Also what a process left that was killed.
         for path in set(self.root.glob(f"{self.name}.tail.*")) - known:
-            path.unlink()
+            with suppress(OSError):  # Windows keeps what is mapped; the next one removes it
+                path.unlink()
 
     def _covers(self, chunk: int) -> bool:
         return bool(self.starts) and chunk >= self.starts[0]
@@ -324,11 +327,13 @@ def _find_mapping(local: int) -> tuple[int, int]:
 
 
 def _allocate(descriptor: int, offset: int, length: int) -> None:
-    """Get disk space for a part of a file, and keep what is there."""
+    """Get disk space for a part of a file, where the system can. Elsewhere a write gets it."""
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, offset, length)
-    elif (size := os.fstat(descriptor).st_size) < offset + length:
-        _write_all(descriptor, memoryview(bytes(offset + length - size)), size)
+        try:
+            os.posix_fallocate(descriptor, offset, length)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
