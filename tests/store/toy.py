@@ -14,6 +14,7 @@ import numpy as np
 from irli.base.folder import Folder, changing, publish, read_folder
 from irli.base.strings import Strings
 from irli.store.columns import Columns
+from irli.store.filters import as_condition
 from irli.store.snapshots import take_snapshot
 from irli.store.store import Batch, Folded, Store
 
@@ -127,7 +128,7 @@ class Toy:
 
     def find(self, condition: Any) -> set[Any]:
         """Return the ids of the items that meet a condition."""
-        mask = self.columns.evaluate(condition, len(self._rows))
+        mask = self.columns.evaluate(as_condition(condition), len(self._rows))
         return {
             self.ids[self._rows[row]]
             for row in np.flatnonzero(mask).tolist()
