@@ -15,99 +15,37 @@ what is promised.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sqlite3
 import threading
 import warnings
 import weakref
-import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
-from uuid import UUID
 
 import numpy as np
-from numpy.typing import NDArray
 
-from irli.base.checks import as_ids, as_vectors
+from irli.base.checks import as_vectors
 from irli.base.data_files import damage_error
 from irli.base.files import WriterLock, sync_directory
 from irli.base.folder import holding, make_store_name, reading
-from irli.base.ids import are_strings, encode_ids
-from irli.errors import FormatError, InvalidParameter, IrliError, IrliWarning, StorageError
-from irli.store import database
+from irli.errors import InvalidParameter, IrliError, IrliWarning, StorageError
+from irli.store import database, log
 from irli.store.documents import Document, decode, encode
 from irli.store.documents import remove as remove_path
 from irli.store.filters import parse_path
-from irli.store.tail import (
-    FileTail,
-    MemoryTail,
-    SyncFailed,
-    Tail,
-    Vectors,
-    as_bytes,
-    choose_bits,
-    read_rows,
-)
+from irli.store.log import Added, Batch, Folded, Keys, checksum, last_seq, take_ids
+from irli.store.tail import FileTail, MemoryTail, SyncFailed, Tail, Vectors, choose_bits
 
-Keys: TypeAlias = NDArray[np.int64]
-Ids: TypeAlias = NDArray[np.int64] | list[str]
 Sync: TypeAlias = Literal["full", "normal"]
 
 _LOG_BYTES = 4 << 20  # written to SQLite's log before it is copied into the database
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MOST_BITS = 20  # of a slot within its chunk
 _AT_ONCE = 64  # log rows that are dropped in one transaction
-_NONE: Keys = np.empty(0, np.int64)
-_NONE.flags.writeable = False
-
-
-class Folded(Exception):
-    """Log rows that were asked for are in the arrays by now: open the manifest again."""
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One change, as a whole: items that were removed, added, or got another payload.
-
-    Attributes
-    ----------
-    seq : the number of the change. They ascend.
-    removed : int64 array, the keys of removed items.
-    changed : int64 array, the keys of items whose payload has changed.
-    first_key, count : the items that were added have these keys, one after the other.
-    slot : where the first of their vectors is in the tail. The others follow.
-    places : int32 array (count, c), as they were given.
-    ids : int64 array (count,) or list of str.
-    payloads : the documents of added items, or None if the change was read from the log.
-    crc : the checksum of the vectors.
-    """
-
-    seq: int
-    removed: Keys
-    changed: Keys
-    first_key: int
-    count: int
-    slot: int
-    places: NDArray[np.int32]
-    ids: Ids
-    payloads: list[Document | None] | None
-    crc: int = field(repr=False)
-    tail: Tail = field(repr=False)
-
-    @property
-    def keys(self) -> Keys:
-        """The keys of the items that were added (count,)."""
-        return np.arange(self.first_key, self.first_key + self.count)
-
-    @property
-    def vectors(self) -> Vectors:
-        """The vectors of the items that were added (count, d)."""
-        return read_rows(self.tail, self.slot, self.count)
 
 
 @dataclass(frozen=True)
@@ -166,7 +104,7 @@ class Store:
         # A commit may wait for the disk. Who reads has another connection, where that is possible.
         self._reading = self._lock if reader is connection else threading.RLock()
         self._broken: str | None = None
-        self._log = _Log()
+        self._added = Added()
         self._written = 0  # bytes since the last checkpoint
         self._fresh = True  # whether the next vectors start a file
         self._recorded: set[int] = set()
@@ -263,7 +201,7 @@ class Store:
         with database.snapshot(self._connection):
             self._read_tails()
             meta = database.read_meta(self._connection)
-            last = _last_seq(self._connection)
+            last = last_seq(self._connection)
             ends = "SELECT max(first_key + count), max(slot + count) FROM ops WHERE count > 0"
             key, slot = self._connection.execute(ends).fetchone()
         if meta["folded"] > self.applied:
@@ -277,7 +215,7 @@ class Store:
         self._drop_lost()
         batches = self._read_log(self.applied)
         for batch in batches:
-            self._log.add(batch)
+            self._added.add(batch)
         self._fresh = not any(batch.count for batch in batches)
         if self.path is not None:
             self._drop_changes(self.applied)
@@ -347,48 +285,44 @@ class Store:
         if vectors is not None and len(vectors):
             rows = as_vectors(vectors, "vectors", self.tail.dim)
         count = len(rows)
-        plain_ids = _as_ids(ids, count)
         laid = np.asarray(np.empty((count, 0)) if places is None else places, np.int32)
-        laid = laid.reshape(count, -1 if laid.size else 0)
         texts, documents = encode(payloads if payloads is not None else [None] * count)
         if len(texts) != count:
             raise InvalidParameter(
                 f"The 'payloads' parameter must hold a document, or None, for each of {count} "
                 f"vectors. Got {len(texts)} instead. Pass as many."
             )
-        gone = np.array(removed, np.int64).reshape(-1)
+        batch = Batch(
+            self.tail,
+            first_key=0,
+            slot=0,
+            removed=np.array(removed, np.int64).reshape(-1),
+            count=count,
+            places=laid.reshape(count, -1 if laid.size else 0),
+            ids=take_ids(ids, count),
+            payloads=documents,
+            crc=checksum(rows),
+        )
         with self._changing():
             slot = self._write_rows(rows) if count else self._next_slot
             first_key = self._next_key
+            items = [(key, text) for key, text in enumerate(texts, first_key) if text is not None]
+            start = self._find_unrecorded()
             with database.transaction(self._connection):
-                start = self._find_unrecorded()
                 if start is not None:
                     self._connection.execute("INSERT INTO tails VALUES (?)", (start,))
-                self._connection.executemany(
-                    "INSERT INTO items VALUES (?, ?)",
-                    [(key, text) for key, text in enumerate(texts, first_key) if text is not None],
-                )
-                seq = self._insert_op(gone, _NONE, first_key, slot, rows, laid, plain_ids)
+                self._connection.executemany("INSERT INTO items VALUES (?, ?)", items)
+                batch = self._append(replace(batch, first_key=first_key, slot=slot))
             if start is not None:
                 self._recorded.add(start)
             self._next_key, self._next_slot = first_key + count, slot + count
-            self._fresh = self._fresh and not count
-            self._written += sum(len(text) for text in texts if text) + 24 * count + 8 * len(gone)
-            batch = Batch(
-                seq,
-                gone,
-                _NONE,
-                first_key,
-                count,
-                slot,
-                laid,
-                plain_ids,
-                documents,
-                _checksum(rows),
-                self.tail,
-            )
-            self._log.add(batch)
+            self._written += sum(len(text) for _, text in items)
+            self._added.add(batch)
         return batch
+
+    def _append(self, batch: Batch) -> Batch:
+        self._written += 24 * batch.count + 8 * (len(batch.removed) + len(batch.changed))
+        return log.append(self._connection, batch, synced=self.sync == "full")
 
     def _write_rows(self, rows: Vectors) -> int:
         if self._fresh:
@@ -403,36 +337,6 @@ class Store:
         """Return the file of vectors that the database does not name yet."""
         starts = self.tail.starts if isinstance(self.tail, FileTail) else []
         return next((start for start in starts if start not in self._recorded), None)
-
-    def _insert_op(
-        self,
-        removed: Keys,
-        changed: Keys,
-        first_key: int,
-        slot: int,
-        rows: Vectors,
-        places: NDArray[np.int32],
-        ids: Ids,
-    ) -> int:
-        cursor = self._connection.execute(
-            "INSERT INTO ops (first_key, count, slot, crc, synced, removed, changed, places, ids) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                first_key,
-                len(rows),
-                slot,
-                _checksum(rows),
-                int(self.sync == "full"),
-                removed.astype("<i8").tobytes(),
-                changed.astype("<i8").tobytes(),
-                places.tobytes(),
-                json.dumps(ids) if isinstance(ids, list) else ids.astype("<i8").tobytes(),
-            ),
-        )
-        seq = cursor.lastrowid
-        if seq is None:
-            raise sqlite3.DatabaseError("no row was inserted")
-        return seq
 
     def set_payload(self, keys: Any, values: Document) -> Batch:
         """Give items these values at the top level of their payloads. Others stay."""
@@ -468,16 +372,14 @@ class Store:
             texts, _ = encode(documents)
             kept = [(k, text) for k, text in zip(wanted, texts, strict=True) if text is not None]
             none = [(k,) for k, text in zip(wanted, texts, strict=True) if text is None]
-            nothing = np.empty((0, self.tail.dim), np.float32)
-            places = np.empty((0, 0), np.int32)
             with database.transaction(self._connection):
                 self._connection.executemany("REPLACE INTO items VALUES (?, ?)", kept)
                 self._connection.executemany("DELETE FROM items WHERE key = ?", none)
-                at = (self._next_key, self._next_slot)
-                seq = self._insert_op(_NONE, changed, *at, nothing, places, _NONE)
-            self._written += sum(len(text) for _, text in kept) + 24 * len(wanted)
-            batch = Batch(seq, _NONE, changed, at[0], 0, at[1], places, _NONE, [], 0, self.tail)
-            self._log.add(batch)
+                batch = self._append(
+                    Batch(self.tail, self._next_key, self._next_slot, changed=changed, payloads=[])
+                )
+            self._written += sum(len(text) for _, text in kept)
+            self._added.add(batch)
         return batch
 
     def add_payloads(self, first_key: int, payloads: Sequence[Any]) -> None:
@@ -498,7 +400,7 @@ class Store:
     def last_seq(self) -> int:
         """The number of the last change that is in the database."""
         with self._using() as connection:
-            return _last_seq(connection)
+            return last_seq(connection)
 
     def changed(self) -> bool:
         """Whether another connection may have changed something since the last call. It is quick.
@@ -527,58 +429,11 @@ class Store:
         if lost is not None:
             batches = [batch for batch in batches if batch.seq < lost]
         for batch in batches:
-            self._log.add(batch)
+            self._added.add(batch)
         return batches
 
     def _read_log(self, seq: int) -> list[Batch]:
-        folded = database.read_meta(self._connection)["folded"]
-        if seq < folded:
-            raise Folded
-        query = (
-            "SELECT seq, first_key, count, slot, crc, removed, changed, places, ids FROM ops "
-            "WHERE seq > ? ORDER BY seq"
-        )
-        with self._reading_log():
-            return [self._make_batch(*row) for row in self._connection.execute(query, (seq,))]
-
-    def _make_batch(
-        self,
-        seq: int,
-        first_key: int,
-        count: int,
-        slot: int,
-        crc: int,
-        removed: bytes,
-        changed: bytes,
-        places: bytes,
-        ids: bytes | str,
-    ) -> Batch:
-        named: Ids = json.loads(ids) if isinstance(ids, str) else np.frombuffer(ids, "<i8")
-        laid = np.frombuffer(places, "<i4").reshape((count, -1) if count else (0, 0))
-        if len(named) != count or first_key < 0 or slot < 0:
-            raise ValueError(f"the change {seq} does not have {count} items")
-        return Batch(
-            seq,
-            np.frombuffer(removed, "<i8"),
-            np.frombuffer(changed, "<i8"),
-            first_key,
-            count,
-            slot,
-            laid,
-            named,
-            None,
-            crc,
-            self.tail,
-        )
-
-    @contextmanager
-    def _reading_log(self) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, TypeError) as error:
-            if isinstance(error, IrliError):
-                raise
-            raise damage_error(self._root, f"its log is not what was written ({error})") from error
+        return log.read(self._connection, self._root, self.tail, seq)
 
     def payloads(self, keys: Any) -> list[Document | None]:
         """Return the payload of each key, as it is now. None is no payload."""
@@ -615,13 +470,12 @@ class Store:
     def find_keys(self, ids: Any) -> Keys:
         """Return the keys of ids (n,), or -1 for those that the log has not added, or removed."""
         with self._lock:
-            places = self._log.places
-            return np.array([places.get(_as_id(id), -1) for id in ids], np.int64)
+            return np.array([self._added.find_key(id) for id in ids], np.int64)
 
     def find_ids(self, keys: Any) -> list[int | str | None]:
         """Return the ids of keys (n,), or None for those that the log has not added."""
         with self._lock:
-            return [self._log.id_of(int(key)) for key in keys]
+            return [self._added.find_id(int(key)) for key in keys]
 
     def stats(self) -> Stats:
         """Return what the store takes."""
@@ -655,7 +509,7 @@ class Store:
         """
         with self._changing():
             self._fresh = True
-            return _last_seq(self._connection)
+            return last_seq(self._connection)
 
     def fold(self, applied: int) -> None:
         """Drop the changes up to this one. The manifest must say that the arrays have them."""
@@ -666,7 +520,7 @@ class Store:
                 self.applied = applied
             self._drop_changes(applied)
             with self._changing():
-                self._log.drop(applied)
+                self._added.drop(applied)
                 self._drop_tails()
                 self._connection.executescript("PRAGMA incremental_vacuum")
                 self._checkpoint("TRUNCATE")
@@ -802,7 +656,7 @@ class Store:
             try:
                 if self._written > _LOG_BYTES:
                     self._checkpoint("PASSIVE")
-                before = _last_seq(self._connection)
+                before = last_seq(self._connection)
                 yield
             except (sqlite3.Error, OSError) as error:
                 if isinstance(error, IrliError):
@@ -828,7 +682,7 @@ class Store:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            return before is None or _last_seq(self._connection) == before
+            return before is None or last_seq(self._connection) == before
         except sqlite3.Error:
             return False
 
@@ -842,7 +696,7 @@ class Store:
         # With FULL, a commit waits until it is on disk, with all that was committed before.
         self._connection.execute("PRAGMA synchronous = FULL")
         with database.transaction(self._connection):
-            database.write_meta(self._connection, synced=_last_seq(self._connection))
+            database.write_meta(self._connection, synced=last_seq(self._connection))
         self._connection.execute(f"PRAGMA synchronous = {self.sync}")
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         self._connection.execute(f"PRAGMA busy_timeout = {database.BUSY_SECONDS * 1000}")
@@ -863,75 +717,18 @@ class Store:
         self._next_key = end
 
     def _find_lost(self, batches: list[Batch]) -> int | None:
-        """Return the first change whose vectors are not what was written, and warn."""
-        for batch in batches:
-            if batch.count and not self._is_intact(batch):
-                self._check_not_synced(batch.seq)
-                count = sum(each.seq >= batch.seq for each in batches)
-                warnings.warn(
-                    f"The last {count} changes of the index at {self._root} were lost in a power "
-                    "cut: with sync='normal' it does not wait for the disk. Those before are "
-                    "complete. Repeat them, and choose sync='full' if that must not happen.",
-                    IrliWarning,
-                    stacklevel=4,
-                )
-                return batch.seq
-        return None
-
-    def _is_intact(self, batch: Batch) -> bool:
-        try:
-            return _checksum(batch.vectors) == batch.crc
-        except FormatError:
-            self._check_not_synced(batch.seq)
-            return False
-
-    def _check_not_synced(self, seq: int) -> None:
-        """Raise if the vectors of a change were on disk once: that is no power cut."""
-        meta = database.read_meta(self._connection)
-        (last,) = self._connection.execute(
-            "SELECT coalesce(max(seq), 0) FROM ops WHERE synced AND count > 0"
-        ).fetchone()
-        if seq <= max(meta["synced"], last):
-            raise damage_error(self._root, f"vectors of the change {seq} are not what was written")
-
-
-class _Log:
-    """The items that the log has added: their keys by id, and their ids by key."""
-
-    def __init__(self) -> None:
-        self.places: dict[int | str, int] = {}
-        self._added: list[tuple[int, int, Ids]] = []  # seq, first key, ids
-        self._last = 0
-
-    def add(self, batch: Batch) -> None:
-        if batch.seq <= self._last:
-            return
-        self._last = batch.seq
-        for key in batch.removed.tolist():
-            id = self.id_of(key)
-            if id is not None and self.places.get(id) == key:
-                del self.places[id]
-        if batch.count:
-            ids = batch.ids if isinstance(batch.ids, list) else batch.ids.tolist()
-            self.places.update(zip(ids, batch.keys.tolist(), strict=True))
-            self._added.append((batch.seq, batch.first_key, batch.ids))
-
-    def id_of(self, key: int) -> int | str | None:
-        place = bisect_right(self._added, key, key=lambda added: added[1]) - 1
-        if place < 0:
-            return None
-        _, first, ids = self._added[place]
-        if key - first >= len(ids):
-            return None
-        id = ids[key - first]
-        return id if isinstance(id, str) else int(id)
-
-    def drop(self, applied: int) -> None:
-        self._added = [added for added in self._added if added[0] > applied]
-        if not self._added:
-            self.places.clear()
-        elif (first := self._added[0][1]) > 0:
-            self.places = {id: key for id, key in self.places.items() if key >= first}
+        """Return the first change that a power cut took, and warn."""
+        lost = log.find_lost(self._connection, self._root, batches)
+        if lost is not None:
+            count = sum(batch.seq >= lost for batch in batches)
+            warnings.warn(
+                f"The last {count} changes of the index at {self._root} were lost in a power cut: "
+                "with sync='normal' it does not wait for the disk. Those before are complete. "
+                "Repeat them, and choose sync='full' if that must not happen.",
+                IrliWarning,
+                stacklevel=5,
+            )
+        return lost
 
 
 def _release(
@@ -959,30 +756,6 @@ _ABANDONED: list[sqlite3.Connection] = []
 def _first_meta(dim: int, bits: int, first_key: int) -> dict[str, int]:
     start = {"folded": 0, "synced": 0, "next_key": first_key, "next_slot": 0}
     return {"dim": dim, "bits": bits} | start
-
-
-def _last_seq(connection: sqlite3.Connection) -> int:
-    (seq,) = connection.execute(
-        "SELECT coalesce(max(seq), (SELECT value FROM meta WHERE name = 'folded')) FROM ops"
-    ).fetchone()
-    return int(seq)
-
-
-def _checksum(rows: Vectors) -> int:
-    return zlib.crc32(as_bytes(rows))
-
-
-def _as_id(id: Any) -> Any:
-    return str(id) if isinstance(id, UUID) else id
-
-
-def _as_ids(ids: Any, count: int) -> Ids:
-    """Return ids as an array or a list of their own."""
-    if count == 0 and len(ids) == 0:
-        return _NONE
-    if not are_strings(given := [_as_id(id) for id in ids]):
-        return as_ids(ids, count).copy()
-    return list(encode_ids(given, count).strings)
 
 
 def _check_sync(sync: str) -> None:

@@ -222,21 +222,27 @@ class FileTail:
 
         Return the descriptor of the file.
         """
+        descriptor = self._open()
+        if local >= self._allocated:
+            _allocate(descriptor, local * self._stride, self._stride)
+            end = sum(_find_mapping(local)) * self._stride
+            if os.fstat(descriptor).st_size < end:
+                os.ftruncate(descriptor, end)
+            self._allocated = local + 1
+        return descriptor
+
+    def _open(self) -> int:
+        """Return the descriptor of the last file, to write to."""
         if self._descriptor is None:
             self._descriptor = os.open(self.path(self.starts[-1]), _WRITE)
             self._allocated = 0
-        if local >= self._allocated:
-            _allocate(self._descriptor, local * self._stride, self._stride)
-            end = sum(_find_mapping(local)) * self._stride
-            if os.fstat(self._descriptor).st_size < end:
-                os.ftruncate(self._descriptor, end)
-            self._allocated = local + 1
         return self._descriptor
 
     def sync(self) -> None:
-        if self._descriptor is not None:
+        if self.starts:
+            # Also what another process has written and not synced: files before the last are.
             try:
-                _sync_data(self._descriptor)
+                _sync_data(self._open())
             except OSError as error:
                 raise SyncFailed(error.errno, error.strerror) from error
 
