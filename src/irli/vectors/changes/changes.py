@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from irli.base.growing import Growing
 from irli.base.grown_ids import AddedRows, GrownIds, GrownTextIds
 from irli.base.ids import TextIds
-from irli.store.store import Batch, Store
+from irli.store.log import Batch
+from irli.store.store import Store
 from irli.vectors.changes.compact import Changed
 from irli.vectors.changes.growth import Growth
 from irli.vectors.changes.payloads import Payloads

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from irli.base.folder import changing, publish, read_folder
 from irli.base.strings import Strings
-from irli.store.store import Batch, Folded, Store, Sync
+from irli.store.log import Batch, Folded
+from irli.store.store import Store, Sync
 from irli.vectors.changes.changes import Changes
 from irli.vectors.contents import VectorContents, pack_vectors, unpack_vectors
 from irli.vectors.parts.part import VectorPart

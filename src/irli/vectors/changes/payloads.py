@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from irli.base.growing import Growing
 from irli.store.columns import Columns
 from irli.store.filters import Condition
-from irli.store.store import Batch, Store
+from irli.store.log import Batch
+from irli.store.store import Store
 
 
 class Payloads:
