@@ -62,6 +62,7 @@ def open(
     writable: bool = True,
     sync: Literal["full", "normal"] = "full",
     maintain: Literal["auto", "manual"] = "auto",
+    record: float = 0.0,
 ) -> VectorIndex:
     """Open the folder of a vector index to add, replace and remove items.
 
@@ -79,6 +80,8 @@ def open(
         power fails. Nothing is lost if the process ends, however it does.
     maintain : {"auto", "manual"}
         Whether routers learn anew in the background when that is due. Else call `refresh`.
+    record : float
+        The share of the queries of searches that are recorded, for routers to learn from.
 
     Examples
     --------
@@ -100,4 +103,5 @@ def open(
         writable=writable,
         sync=sync,
         maintain=maintain,
+        record=record,
     )

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.checks import as_array, as_vectors, check_bool, check_int, check_keywords
+from irli.base.checks import (
+    as_array,
+    as_vectors,
+    check_bool,
+    check_float,
+    check_int,
+    check_keywords,
+)
 from irli.base.distance import resolve_metric
 from irli.base.folder import Folder, read_folder, write_folder
 from irli.base.ids import make_ids
@@ -237,7 +244,10 @@ class VectorIndex(Changeable, SavedIndex):
             are found, the other columns have id -1, or None if ids are strings, and an infinite
             distance.
         """
-        return self._search(self._fitted(), queries, k, filter, threads, parameters)
+        found = self._search(self._fitted(), queries, k, filter, threads, parameters)
+        if self.record_share:
+            self._record_some(queries)
+        return found
 
     def search_range(
         self,
@@ -301,11 +311,13 @@ class VectorIndex(Changeable, SavedIndex):
         writable: bool = True,
         sync: Sync = "full",
         maintain: Maintain = "auto",
+        record: float = 0.0,
     ) -> VectorIndex:
         """Open an index folder to change it: `irli.open` explains the parameters."""
         from irli.vectors.changes.opening import open_index
 
         index = cls("l2" if metric is None else metric, recipe=AUTO if recipe is None else recipe)
+        index.record_share = check_float("record", record, owner="open", at_least=0, at_most=1)
         return open_index(
             index, path, metric=metric, dim=dim, writable=writable, sync=sync, maintain=maintain
         )

@@ -17,8 +17,9 @@ from irli.base.recipe import as_recipe
 from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
-from irli.vectors.front import VectorFront, check_scale
+from irli.vectors.front import RECALL, K, VectorFront, check_scale
 from irli.vectors.parts.part import VectorPart
+from irli.vectors.tune_result import TuneResult
 
 if TYPE_CHECKING:  # an index that never changes has no store
     from irli.vectors.changes.health import Health
@@ -47,6 +48,7 @@ class Changeable(VectorFront[VectorPart]):
 
     maintain: Maintain = "auto"
     maintain_threads: int = 1
+    record_share: float = 0.0
     _living: Living | None = None
     _maintenance: Maintenance | None = None
 
@@ -230,6 +232,14 @@ class Changeable(VectorFront[VectorPart]):
         """
         return self._maintained().health()
 
+    def _record_some(self, queries: Any) -> None:
+        """Record a share of the queries of a search."""
+        array = np.asarray(queries)
+        rows = array[None] if array.ndim == 1 else array
+        chosen = np.random.default_rng().random(len(rows)) < self.record_share
+        if chosen.any():
+            self.record(rows[chosen])
+
     def _maintained(self) -> Maintenance:
         living = self._live()
         if self._maintenance is None:
@@ -238,6 +248,12 @@ class Changeable(VectorFront[VectorPart]):
             recipe = as_recipe(self._given["recipe"])
             self._maintenance = Maintenance(self, living, recipe, self.maintain_threads)
         return self._maintenance
+
+    def tune(self, recall: float = RECALL, k: int = K, queries: Any = None) -> TuneResult:
+        tuned = super().tune(recall, k, queries)
+        if self._living is not None and self._living.root is not None:
+            self.compact()  # the folder has the parameters, too
+        return tuned
 
     # --- files ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irli.base.folder import changing, publish, read_folder
+from irli.base.folder import MANIFEST, changing, publish, read_folder
 from irli.base.strings import Strings
 from irli.store.log import Batch, Folded
 from irli.store.store import Store, Sync
@@ -49,6 +50,7 @@ class Living:
         self.lock = threading.RLock()
         self.root, self.store, self._show = root, store, show
         self._looked = 0.0
+        self._manifest = self._mark_manifest()
         self._follow_lock = threading.Lock()
         self.changes = Changes(part, store)
         self.changes.apply(store.read_since(store.applied))
@@ -147,23 +149,37 @@ class Living:
             return
         try:
             self._looked = now
-            if self.store.changed():
+            mark = self._mark_manifest()
+            if mark != self._manifest:
+                self._open_again()
+                self._manifest = mark
+            elif self.store.changed():
                 self._catch_up()
         finally:
             self._follow_lock.release()
 
     def _catch_up(self) -> None:
         try:
-            batches = self.store.read_since(self.changes.seq)
+            self._show(self.changes.apply(self.store.read_since(self.changes.seq)))
         except Folded:
-            root = self.root
-            if root is None:
-                raise
-            part, store = open_files(root, writable=False, sync="normal")
-            self.store.close()
-            self.store, self.changes = store, Changes(part, store)
-            batches = store.read_since(store.applied)
-        self._show(self.changes.apply(batches))
+            self._open_again()
+
+    def _open_again(self) -> None:
+        """Open new arrays, and what has changed since. Old ones serve searches that have begun."""
+        if self.root is None:
+            return
+        part, store = open_files(self.root, writable=False, sync="normal")
+        changes = Changes(part, store)
+        changes.apply(store.read_since(store.applied))
+        self.store, self.changes = store, changes
+        self._show(changes.part)
+
+    def _mark_manifest(self) -> tuple[int, int]:
+        """Return what tells one manifest from the next."""
+        if self.root is None:
+            return 0, 0
+        found = os.stat(self.root / MANIFEST)
+        return found.st_ino, found.st_mtime_ns
 
     def close(self) -> None:
         """Close the store. What was acknowledged is on disk."""
