@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from irli.base.folder import LABEL_SHARDS, LABELS, SHARDS, VECTORS, read_manifest
+from irli.base.folder import LABEL_SHARDS, LABELS, MANIFEST, SHARDS, VECTORS, read_manifest
 from irli.base.types import StrPath
 from irli.errors import FormatError
 
@@ -63,11 +64,12 @@ def open(
     sync: Literal["full", "normal"] = "full",
     maintain: Literal["auto", "manual"] = "auto",
     record: float = 0.0,
-) -> VectorIndex:
-    """Open the folder of a vector index to add, replace and remove items.
+) -> Any:
+    """Open the folder of an index to change it: to add, replace and remove items.
 
     A change is on disk when its call returns. One process changes an index at a time. Others may
-    open it with ``writable=False`` or `irli.load`, and follow the changes.
+    open it with ``writable=False`` or `irli.load`, and follow the changes. A label index keeps what
+    `partial_fit` and its other changes do; all but `writable` is for vectors.
 
     Parameters
     ----------
@@ -93,6 +95,10 @@ def open(
     >>> irli.load(folder).search([5.0, 4.0], k=1).ids
     array([1])
     """
+    if (Path(path) / MANIFEST).exists() and read_manifest(path)["kind"] == LABELS:
+        from irli.labels.index import LabelIndex
+
+        return LabelIndex.open(path, writable=writable)
     from irli.vectors.index import VectorIndex
 
     return VectorIndex.open(

@@ -105,6 +105,10 @@ class LabelFront(ReadsTexts, Configured, Generic[E]):
 
     # --- learning ------------------------------------------------------------------------------
 
+    def _show(self, learned: E) -> None:
+        """Answer with what was learned, from the next prediction on."""
+        self._learned = learned
+
     def fit(
         self,
         X: Any,
@@ -142,7 +146,7 @@ class LabelFront(ReadsTexts, Configured, Generic[E]):
         >>> irli.LabelIndex().fit(X, np.arange(3).repeat(4)).predict(X[::4], k=1).labels.ravel()
         array([0, 1, 2])
         """
-        self._learned = self._learn(X, Y, names, titles, options)
+        self._show(self._learn(X, Y, names, titles, options))
         return self
 
     def fit_text(
@@ -183,8 +187,8 @@ class LabelFront(ReadsTexts, Configured, Generic[E]):
         [['dog'], ['bird']]
         """
         made = vectorize_texts(texts, labels, vectorizer, titles)
-        self._learned = self._learn(
-            made.rows, made.labels, made.names, made.titles, options, made.vectorizer
+        self._show(
+            self._learn(made.rows, made.labels, made.names, made.titles, options, made.vectorizer)
         )
         return self
 

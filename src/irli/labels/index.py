@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -29,6 +31,7 @@ from irli.labels.front import LabelFront, Prediction
 from irli.labels.given import read_more_rows, read_new_labels, read_rows_to_fit
 from irli.labels.learned import Learned
 from irli.labels.learner import fit_labels, partial_fit_labels, refit_labels
+from irli.labels.opened import OpenedLabels, one_at_a_time
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.scikit_learn import ActsAsClassifier
 from irli.labels.text.reads_texts import describe_empty, find_empty
@@ -93,6 +96,8 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
             "objective": objective,
         }
 
+    _opened: OpenedLabels | None = None  # the folder that it is open in
+
     # --- learning ------------------------------------------------------------------------------
 
     @property
@@ -114,6 +119,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         contents = fit_labels(rows, labels, titles, recipe, self._ranking, run)
         return Learned.of(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
+    @one_at_a_time
     def refit(
         self,
         X: Any,
@@ -146,9 +152,10 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         check_int("epochs", epochs, at_least=1, owner="refit")
         rows, labels, named = read_more_rows(X, Y, names, old, "refit")
         contents = refit_labels(old, rows, labels, epochs, self._ranking, run)
-        self._learned = Learned.of(dataclasses.replace(contents, names=named))
+        self._show(Learned.of(dataclasses.replace(contents, names=named)))
         return self
 
+    @one_at_a_time
     def add_labels(
         self,
         X: Any,
@@ -173,9 +180,10 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         old = self._fitted().contents
         rows, labels, named = read_new_labels(X, Y, names, old)
         contents = learn_rows(old, NewRows(rows, labels, partly=True), thread_count(threads))
-        self._learned = Learned.of(dataclasses.replace(contents, names=named))
+        self._show(Learned.of(dataclasses.replace(contents, names=named)))
         return self
 
+    @one_at_a_time
     def partial_fit(
         self,
         X: Any,
@@ -221,9 +229,10 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         if not self.calibration.is_blended:
             warn(_NO_RANKER)
         contents = partial_fit_labels(old, rows, labels, thread_count(threads))
-        self._learned = Learned.of(dataclasses.replace(contents, names=named))
+        self._show(Learned.of(dataclasses.replace(contents, names=named)))
         return self
 
+    @one_at_a_time
     def partial_fit_text(
         self,
         texts: Iterable[Any],
@@ -269,11 +278,12 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
             thread_count(threads),
             titles=rows.shape[0] - made.rows.shape[0],
         )
-        self._learned = Learned.of(dataclasses.replace(contents, names=made.names))
+        self._show(Learned.of(dataclasses.replace(contents, names=made.names)))
         return self
 
     # --- editing -------------------------------------------------------------------------------
 
+    @one_at_a_time
     def remove_labels(self, labels: Any) -> LabelIndex:
         """Remove labels. Those that stay keep their order and get new numbers, from 0 up.
 
@@ -294,9 +304,10 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         """
         contents, _ = self._fitted()
         numbers = read_labels(labels, contents.names, len(contents.counts), "remove_labels")
-        self._learned = Learned.of(remove(contents, numbers))
+        self._show(Learned.of(remove(contents, numbers)))
         return self
 
+    @one_at_a_time
     def rename(self, names: Mapping[str, str]) -> LabelIndex:
         """Change names of labels. Titles stay with their labels.
 
@@ -314,7 +325,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         """
         contents, predictor = self._fitted()
         renamed = rename(contents.names, names)
-        self._learned = Learned(dataclasses.replace(contents, names=renamed), predictor)
+        self._show(Learned(dataclasses.replace(contents, names=renamed), predictor))
         return self
 
     # --- predicting ----------------------------------------------------------------------------
@@ -391,6 +402,64 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         return self._fitted().contents.model.tuned
 
     # --- files ---------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: StrPath, *, writable: bool = True) -> LabelIndex:
+        """Open an index folder to change it: each change is in the folder when its call returns.
+
+        One process changes an index at a time. Others open it with ``writable=False``, and follow.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp() + "/index"
+        >>> X = np.eye(3).repeat(4, axis=0)
+        >>> LabelIndex().fit(X, np.arange(3).repeat(4)[:, None]).save(folder)
+        >>> with LabelIndex.open(folder) as index:
+        ...     _ = index.remove_labels([1])
+        >>> len(LabelIndex.load(folder))
+        2
+        """
+        opened = OpenedLabels(Path(path), writable=writable)
+        try:
+            index = cls.load(path)
+        except BaseException:
+            opened.close()
+            raise
+        index._opened = opened
+        return index
+
+    def close(self) -> None:
+        """Let another process change the folder that is open. Predictions go on."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def __enter__(self) -> LabelIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _show(self, learned: Learned) -> None:
+        if self._opened is not None:
+            self._opened.write(pack_labels(learned.contents))
+        self._learned = learned
+
+    def _fitted(self) -> Learned:
+        opened = self._opened
+        if opened is not None and opened.has_changed():
+            self._learned = type(self).load(opened.root)._learned
+        return super()._fitted()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._opened is None:
+            return super().__getstate__()
+        return copy.copy(self).__getstate__()
+
+    def __copy__(self) -> LabelIndex:
+        copied = super().__copy__()
+        copied._opened = None
+        return copied
 
     def save(self, path: StrPath) -> None:
         """Write the index folder `path`. An index that is there already is replaced."""
