@@ -7,7 +7,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from irli.base.folder import LABEL_SHARDS, LABELS, MANIFEST, SHARDS, VECTORS, read_manifest
+from irli.base.folder import (
+    LABEL_SHARDS,
+    LABELS,
+    MANIFEST,
+    OPEN_SHARDS,
+    SHARDS,
+    VECTORS,
+    read_manifest,
+)
 from irli.base.types import StrPath
 from irli.errors import FormatError
 
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from irli.base.recipe import Recipe
     from irli.cluster.index import ShardedIndex
     from irli.cluster.label_index import ShardedLabelIndex
+    from irli.cluster.open_shards import OpenShards
     from irli.labels.index import LabelIndex
     from irli.vectors.index import VectorIndex
 
@@ -29,7 +38,7 @@ _HOME = {
 
 def load(
     path: StrPath, *, mmap: bool = True, verify: bool = True
-) -> VectorIndex | LabelIndex | ShardedIndex | ShardedLabelIndex:
+) -> VectorIndex | LabelIndex | ShardedIndex | ShardedLabelIndex | OpenShards:
     """Open the index folder `path`.
 
     A sharded index is opened in this process; `irli.cluster.ShardedIndex.load` opens it on Ray.
@@ -43,6 +52,10 @@ def load(
         sizes and headers, and that no number in an array leads outside of another one.
     """
     kind = read_manifest(path)["kind"]
+    if kind == OPEN_SHARDS:
+        from irli.cluster.open_shards import open_shards
+
+        return open_shards(path, writable=False, maintain="manual")
     if kind not in _HOME:
         raise FormatError(
             f"'{os.fspath(path)}' must hold an index that this version of irli knows. "
@@ -95,7 +108,12 @@ def open(
     >>> irli.load(folder).search([5.0, 4.0], k=1).ids
     array([1])
     """
-    if (Path(path) / MANIFEST).exists() and read_manifest(path)["kind"] == LABELS:
+    kind = read_manifest(path)["kind"] if (Path(path) / MANIFEST).exists() else None
+    if kind == OPEN_SHARDS:
+        from irli.cluster.open_shards import open_shards
+
+        return open_shards(path, writable=writable, sync=sync, maintain=maintain)
+    if kind == LABELS:
         from irli.labels.index import LabelIndex
 
         return LabelIndex.open(path, writable=writable)

@@ -55,6 +55,7 @@ FORMAT = "irli-index"
 VERSION = 1
 WITH_STORE = 2  # the version of a folder that names a store of changes
 VECTORS, LABELS, SHARDS, LABEL_SHARDS = "vectors", "labels", "shards", "label-shards"  # kinds
+OPEN_SHARDS = "open-shards"  # another kind: shards whose items change
 
 T = TypeVar("T")
 

@@ -2,5 +2,13 @@
 
 from irli.cluster.index import ShardedIndex, ShardedResult
 from irli.cluster.label_index import ShardedLabelIndex, ShardedPrediction
+from irli.cluster.open_shards import OpenShards, open_shards
 
-__all__ = ["ShardedIndex", "ShardedLabelIndex", "ShardedPrediction", "ShardedResult"]
+__all__ = [
+    "OpenShards",
+    "ShardedIndex",
+    "ShardedLabelIndex",
+    "ShardedPrediction",
+    "ShardedResult",
+    "open_shards",
+]

@@ -82,8 +82,12 @@ class ShardActor:
 
 
 def _check_manifest(path: str, checksum: str) -> None:
-    """Raise if the folder holds another index than the one that was opened first."""
-    if read_manifest(Path(path))["checksum"] != checksum:
+    """Raise if the folder holds another index than the one that was opened first.
+
+    The manifest of an index that changes does not stay the same.
+    """
+    manifest = read_manifest(Path(path))
+    if manifest["checksum"] != checksum and "store" not in manifest:
         raise FormatError(
             f"{path} must hold the shard that was opened first, and it has been replaced. Load the "
             "index again."

@@ -126,7 +126,7 @@ class Changeable(VectorFront[VectorPart]):
                 removed = part.searcher.removed
                 rows = rows if removed is None else rows[~removed[rows]]
             else:
-                rows = np.unique(_find(part.ids, _as_list(ids)))
+                rows = np.unique(_find(part.ids, as_list(ids)))
                 rows = rows[rows >= 0]
             if len(rows):
                 living.write(rows, _no_vectors(part), _no_ids(part), None)
@@ -148,7 +148,7 @@ class Changeable(VectorFront[VectorPart]):
     def _edit(self, how: str, ids: Any, *arguments: Any) -> None:
         living = self._live()
         with living.lock:
-            living.edit(how, np.atleast_1d(living.part.ids.locate(_as_list(ids))), *arguments)
+            living.edit(how, np.atleast_1d(living.part.ids.locate(as_list(ids))), *arguments)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -164,13 +164,13 @@ class Changeable(VectorFront[VectorPart]):
         Item(id='a', vector=array([3.], dtype=float32), payload={'n': 1})
         """
         part = self._fitted()
-        row = np.atleast_1d(part.ids.locate(_as_id(id)))
-        return Item(_as_id(id), part.take(row)[0], part.payloads(row)[0])
+        row = np.atleast_1d(part.ids.locate(as_id(id)))
+        return Item(as_id(id), part.take(row)[0], part.payloads(row)[0])
 
     def payload(self, ids: Any) -> Any:
         """Return the payload of an id, or a list with those of several ids. None is none."""
         part = self._fitted()
-        rows = part.ids.locate(_as_list(ids) if np.ndim(ids) else _as_id(ids))
+        rows = part.ids.locate(as_list(ids) if np.ndim(ids) else as_id(ids))
         found = part.payloads(np.atleast_1d(rows))
         return found if rows.ndim else found[0]
 
@@ -376,7 +376,7 @@ class Changeable(VectorFront[VectorPart]):
         """Return the ids of items that are added. The first ids decide what ids an index has."""
         part = living.part
         if ids is not None:
-            ids = _as_list(ids)
+            ids = as_list(ids)
             named = make_ids(ids, count)
         elif part.names is not None:
             raise InvalidParameter(
@@ -396,16 +396,17 @@ class Changeable(VectorFront[VectorPart]):
         return named
 
 
-def _as_id(id: Any) -> Any:
+def as_id(id: Any) -> Any:
+    """Return an id, with a UUID as a string."""
     return id if isinstance(id, str | int | np.integer) else str(id) if _is_uuid(id) else id
 
 
-def _as_list(ids: Any) -> Any:
+def as_list(ids: Any) -> Any:
     """Return ids as a list or an array, with UUIDs as strings. A single one becomes a list."""
     if isinstance(ids, str) or np.ndim(ids) == 0:
-        return [_as_id(ids)] if not isinstance(ids, set | frozenset | range) else list(ids)
+        return [as_id(ids)] if not isinstance(ids, set | frozenset | range) else list(ids)
     if isinstance(ids, list | tuple) and any(_is_uuid(id) for id in ids):
-        return [_as_id(id) for id in ids]
+        return [as_id(id) for id in ids]
     return ids
 
 
