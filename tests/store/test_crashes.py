@@ -28,6 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("random", ["40"]),
         ("fail", ["--step", "50"]),
         ("power", ["--step", "40"]),
+        ("power", ["--seed", "104", "--step", "30"]),  # what a killed one wrote, another closes
     ],
 )
 def test_nothing_acknowledged_is_lost(library: Path, kind: str, arguments: list[str]) -> None:
