@@ -522,7 +522,7 @@ class Columns:
                 self._catch_up(column, rows)
                 with self._lock:
                     for changed in self._touched:
-                        self._replace(column, changed)
+                        self._replace([column], changed)
                     self._columns[path] = column
             finally:
                 self._touched = None
@@ -541,8 +541,7 @@ class Columns:
         """Read the payloads of these rows anew: they have changed."""
         rows = np.unique(rows)
         with self._lock:
-            for column in self._columns.values():
-                self._replace(column, rows)
+            self._replace(list(self._columns.values()), rows)
             if self._touched is not None:
                 self._touched.append(rows)
             self._masks.clear()
@@ -584,11 +583,13 @@ class Columns:
             block = np.arange(start, min(start + _BLOCK, rows))
             column.extend(decode(self.source(block)))
 
-    def _replace(self, column: Column, rows: NDArray[np.int64]) -> None:
-        inside = rows[rows < len(column)]
-        for start in range(0, len(inside), _BLOCK):
-            block = inside[start : start + _BLOCK]
-            column.replace(block, decode(self.source(block)))
+    def _replace(self, columns: list[Column], rows: NDArray[np.int64]) -> None:
+        for start in range(0, len(rows) if columns else 0, _BLOCK):
+            block = rows[start : start + _BLOCK]
+            documents = decode(self.source(block))
+            for column in columns:
+                inside = int(np.searchsorted(block, len(column)))
+                column.replace(block[:inside], documents[:inside])
 
     def _forget(self) -> None:
         """Drop the masks that were not used for longest, beyond what may be kept."""
