@@ -404,7 +404,7 @@ def fields(form: str) -> list[str]:
             names += [name] if value.size else []
         elif isinstance(value, tuple):
             names += [f"{name}.{part}" for part, array in value._asdict().items() if array.size]
-    return names
+    return [name for name in names if name != "int8.centre"]  # kernels need no centre
 
 
 def replaced(layout: VectorLayout, name: str, change: Any) -> VectorLayout:

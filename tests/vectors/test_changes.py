@@ -320,7 +320,7 @@ def test_an_index_learns_by_itself_when_it_has_grown() -> None:
     assert index.health().learned == 1500
     found = index.search(X[:200], 1)
     assert (found.ids[:, 0] == np.arange(200)).mean() > 0.97
-    more = make(900, 8, seed=5)
+    more = make(900, 8, seed=5) + 20  # where the routers have learned nothing
     index.add(more)
     index.maintain = "manual"
     index._maintenance.wait()

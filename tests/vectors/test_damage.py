@@ -56,7 +56,7 @@ DAMAGE: list[tuple[str, str, Callable[[Array], Array], str]] = [
     ("codes", "vectors", drop, "items"),
     ("codes", "vectors", widen, "project"),
     ("codes", "vectors", lambda a: a.astype(np.float64), "vectors"),
-    ("codes", "vectors", lambda a: a[:0], "vectors"),
+    ("codes", "vectors", lambda a: a[:0], "items"),
     ("codes", "vectors", np.ravel, "vectors"),
     ("codes", "ids", drop, "ids"),
     ("codes", "ids", lambda a: a.astype(np.int32), "ids"),

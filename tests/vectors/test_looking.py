@@ -151,11 +151,11 @@ def test_filters_must_be_as_many_as_queries(method: str) -> None:
 
 def test_settings_can_be_read_and_changed() -> None:
     index = VectorIndex("angular", recipe="exact")
-    assert index.get_params() == {"metric": "angular", "recipe": "exact"}
+    assert index.get_params() == {"metric": "angular", "recipe": "exact", "dim": None}
     assert VectorIndex(**index.get_params()).metric == index.metric == "cosine"
     assert index.set_params(metric="ip") is index
     assert index.metric == "ip"
-    assert index.get_params(deep=False) == {"metric": "ip", "recipe": "exact"}
+    assert index.get_params(deep=False) == {"metric": "ip", "recipe": "exact", "dim": None}
     with pytest.raises(InvalidParameter, match=r"no parameter 'metrics'\. Did you mean"):
         index.set_params(metrics="l2")
     with pytest.raises(InvalidParameter, match="'metric' parameter of VectorIndex"):

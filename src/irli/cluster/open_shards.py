@@ -46,7 +46,7 @@ def find_shards(ids: NDArray[Any] | list[str], shards: int) -> NDArray[np.int64]
     Examples
     --------
     >>> find_shards(np.arange(6), 3), find_shards(["a", "b", "c"], 3)
-    (array([0, 0, 1, 0, 1, 0]), array([2, 1, 1]))
+    (array([0, 0, 1, 0, 1, 1]), array([2, 1, 0]))
     """
     if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
         mixed = ids.astype(np.int64).view(np.uint64) * _MULTIPLIER

@@ -239,7 +239,7 @@ class VectorPart(Part):
         Where votes or scores rank, comparing is no other way to the same answer.
         """
         sizes = self.searcher.sizes
-        level = math.log2(sizes.items / max(1, allowed))
+        level = math.log2(max(1, sizes.items) / max(1, allowed))
         if not parameters.by_distance:
             return parameters.to_plan(k, FilterPlan(level))
         exact = count_exact_work(sizes, allowed)
