@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from irli.base.recipe import Recipe
     from irli.cluster.index import ShardedIndex
     from irli.cluster.label_index import ShardedLabelIndex
-    from irli.cluster.open_shards import OpenShards
+    from irli.cluster.opened import OpenShards
     from irli.labels.index import LabelIndex
     from irli.vectors.index import VectorIndex
 
@@ -53,7 +53,7 @@ def load(
     """
     kind = read_manifest(path)["kind"]
     if kind == OPEN_SHARDS:
-        from irli.cluster.open_shards import open_shards
+        from irli.cluster.opened import open_shards
 
         return open_shards(path, writable=False, maintain="manual")
     if kind not in _HOME:
@@ -110,7 +110,7 @@ def open(
     """
     kind = read_manifest(path)["kind"] if (Path(path) / MANIFEST).exists() else None
     if kind == OPEN_SHARDS:
-        from irli.cluster.open_shards import open_shards
+        from irli.cluster.opened import open_shards
 
         return open_shards(path, writable=writable, sync=sync, maintain=maintain)
     if kind == LABELS:

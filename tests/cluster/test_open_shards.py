@@ -12,7 +12,7 @@ import pytest
 import irli
 from irli import InvalidParameter
 from irli.cluster import OpenShards, open_shards
-from irli.cluster.open_shards import find_shards, name_shard
+from irli.cluster.opened import find_shards, name_shard
 
 DIM = 8
 X = np.random.default_rng(0).normal(size=(300, DIM)).astype(np.float32)

@@ -2,7 +2,7 @@
 
 from irli.cluster.index import ShardedIndex, ShardedResult
 from irli.cluster.label_index import ShardedLabelIndex, ShardedPrediction
-from irli.cluster.open_shards import OpenShards, open_shards
+from irli.cluster.opened import OpenShards, open_shards
 
 __all__ = [
     "OpenShards",
