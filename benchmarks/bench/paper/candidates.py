@@ -238,7 +238,7 @@ def try_settings(
         recipe = make_recipe(options, "paper", **every)
 
         def measure(recipe: Any = recipe) -> list[Point]:
-            [index] = learn_repetitions(options, part, data, recipe, [recipe.repetitions])
+            index = learn_index(options, part, data, recipe)
             sweeps = list_sweeps(PAPER, index.recipe, len(data.items))
             return draw_index(index, data.held, data.held, sweeps)
 
@@ -263,7 +263,7 @@ def measure_ours(
 
         def measure_paper(seed: int = seed) -> dict[str, list[Point]]:
             seeded = dataclasses.replace(paper, seed=seed)
-            [index] = learn_repetitions(options, part, data, seeded, [paper.repetitions])
+            index = learn_index(options, part, data, seeded)
             return {PAPER: _draw_curve(PAPER, index, data, asked)}
 
         def measure_default(seed: int = seed) -> dict[str, list[Point]]:
@@ -272,7 +272,7 @@ def measure_ours(
             index.fit(data.items, device=choose_device())
             return {name: _draw_curve(name, index, data, asked) for name in (DEFAULT, CODES)}
 
-        found = cells.measure(f"IRLI, paper {_describe_recipe(paper)}, seed {seed}", measure_paper)
+        found = cells.measure(_name_cell(paper, seed), measure_paper)
         found |= cells.measure(f"IRLI, default, seed {seed}", measure_default)
         for name in OURS:
             curves[name].append(found[name])
@@ -290,56 +290,51 @@ def measure_sizes(
 ) -> Curves:
     """Draw the curves of the paper's recipe with more and fewer repetitions, and narrower."""
     curves: Curves = {}
-    for hidden in (paper.hidden, *size.widths) if size.counts else ():
-        # As many repetitions as the recipe has are enough of the other widths.
-        most = max(size.counts) if hidden == paper.hidden else paper.repetitions
-        counts = [count for count in size.counts if count <= most]
-        recipe = dataclasses.replace(paper, hidden=hidden)
+    # As many repetitions as the recipe has are enough of the other widths.
+    widths = {hidden: paper.repetitions for hidden in size.widths}
+    widths[paper.hidden] = max(size.counts, default=0)
+    for hidden, most in widths.items():
+        made = None
+        for count in (count for count in size.counts if count <= most):
+            recipe = dataclasses.replace(paper, hidden=hidden, repetitions=count)
+            named = _name_cell(recipe, recipe.seed)
+            if named not in cells.measured and made is None:
+                made = make_problem(data.items, data.metric, recipe)
 
-        def measure(recipe: Any = recipe, counts: list[int] = counts) -> list[list[Point]]:
-            indexes = learn_repetitions(options, part, data, recipe, counts)
-            return [_draw_curve(PAPER, index, data, asked) for index in indexes]
+            def measure(recipe: Any = recipe, made: Any = made) -> dict[str, list[Point]]:
+                index = learn_index(options, part, data, recipe, made)
+                return {PAPER: _draw_curve(PAPER, index, data, asked)}
 
-        named = f"IRLI, paper {_describe_recipe(recipe)}, of R = {counts}"
-        for count, points in zip(counts, cells.measure(named, measure), strict=True):
+            points = cells.measure(named, measure)[PAPER]
             curves[f"R = {count}, h = {hidden}"] = [points]
     return curves
+
+
+def _name_cell(recipe: Any, seed: int) -> str:
+    return f"IRLI, paper {_describe_recipe(recipe)}, seed {seed}"
 
 
 def _draw_curve(name: str, index: irli.VectorIndex, data: Planned, asked: Asked) -> list[Point]:
     return draw_index(index, data.held, asked, list_sweeps(name, index.recipe, len(data.items)))
 
 
-def learn_repetitions(
-    options: Options, part: str, data: Planned, recipe: Any, counts: list[int]
-) -> list[irli.VectorIndex]:
-    """Return an index of each of the first numbers of repetitions, which are learned once.
+def learn_index(
+    options: Options, part: str, data: Planned, recipe: Any, made: Any = None
+) -> irli.VectorIndex:
+    """Return an index; what was learned before an interruption is not learned again.
 
-    What was learned before an interruption is not learned again. More repetitions go on from fewer.
+    More repetitions go on from fewer. `made` is what `make_problem` returned, if it was made.
     """
-    most = dataclasses.replace(recipe, repetitions=max(counts)).resolve(*data.items.shape)
-    problem, held, truth = make_problem(data.items, data.metric, most)
-    named = json.dumps(asdict(dataclasses.replace(most, repetitions=1)), sort_keys=True).encode()
+    recipe = recipe.resolve(*data.items.shape)
+    problem, held, truth = made or make_problem(data.items, data.metric, recipe)
+    named = json.dumps(asdict(dataclasses.replace(recipe, repetitions=1)), sort_keys=True).encode()
     folder = name_result(options, part, "-learning") / hashlib.sha256(named).hexdigest()[:16]
-    workers = min(options.workers, most.repetitions)
+    workers = min(options.workers, recipe.repetitions)
     run = LearnOptions(workers=workers, device=choose_device(), checkpoint=folder)
-    learned = learn(problem, most, run)
-    return [
-        irli.VectorIndex.from_folder(
-            pack_vectors(
-                assemble(
-                    data.items,
-                    data.metric,
-                    dataclasses.replace(most, repetitions=count),
-                    learned[:count],
-                    ids=np.arange(len(data.items)),
-                    held=held,
-                    truth=truth,
-                )
-            )
-        )
-        for count in counts
-    ]
+    learned = learn(problem, recipe, run)
+    ids = np.arange(len(data.items))
+    contents = assemble(data.items, data.metric, recipe, learned, ids=ids, held=held, truth=truth)
+    return irli.VectorIndex.from_folder(pack_vectors(contents))
 
 
 def _name(changes: dict[str, Any]) -> str:

@@ -14,8 +14,8 @@ from bench.commands import Options
 from bench.paper.candidates import AT, PAPER, SIZES, SMOKE, Curves, compare
 from bench.paper.part import VERDICTS, Claim
 
-# Fewer items make fewer steps in an epoch. So a higher rate than the paper's is tried, too, and the
-# loss of the paper's text beside that of its authors' code, which the recipe takes.
+# Fewer items make fewer steps in an epoch, so that a higher rate than the paper's is tried, too.
+# So is the loss of the paper's text, beside that of its authors' code, which the recipe takes.
 SMALL = dataclasses.replace(
     SIZES["small"],
     items=100_000,
