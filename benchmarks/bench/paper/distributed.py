@@ -394,20 +394,20 @@ def _compare_faiss(
     It holds in the time in which FAISS has its best recall, if comparing all items takes longer
     still. In more time, but less than comparing all items takes, it holds in part.
     """
-    low, high = (
-        max(
+    within = {
+        limit: max(
             (point for point in _average(seeds) if point["ms"] <= limit),
             key=lambda point: point["recall"],
-            default=None,
+            default={"recall": 0.0},
         )
-        for limit in (min(slow, exact), exact)
-    )
+        for limit in (slow, exact, min(slow, exact))
+    }
     told = [
         f"{each['recall']:.3f} in {each['ms']:.2f} ms, which compares {each['read'] / items:.1%}"
-        for each in ([low] if low == high else [low, high])
-        if each is not None
+        for each in (within[slow], within[exact])
+        if "ms" in each
     ]
-    gains = [each is not None and each["recall"] - theirs > 0.1 for each in (low, high)]
+    gains = [within[limit]["recall"] - theirs > 0.1 for limit in (min(slow, exact), exact)]
     seed = " (one seed)" if len(seeds) == 1 else ""
     least = f"; exact search takes {exact:.2f} ms" if np.isfinite(exact) else ""
     return Claim(
