@@ -6,6 +6,7 @@
     report       only the tables and plots of what `compare` has measured so far
     work         work at recall .90 and .95, beside FAISS IVFFlat, and what the load bound costs
     floor        what looking out for strange queries costs the others
+    learning-time  seconds to learn, beside the others, torch, and a start from an earlier index
     threads      what a second thread gains
     latency      p50 and p99 of single queries on skewed data, beside FAISS IVFFlat
     concurrent   single queries from four threads at once
@@ -22,6 +23,7 @@ from bench.commands import make_parser, run
 from bench.vectors.compare import ALL, compare, others, report
 from bench.vectors.filters import filters
 from bench.vectors.floor import floor
+from bench.vectors.learning import learning_time
 from bench.vectors.serving import concurrent, latency, scale
 from bench.vectors.threads import threads
 from bench.vectors.work import work
@@ -33,6 +35,7 @@ BENCHMARKS = {
     "report": report,
     "work": work,
     "floor": floor,
+    "learning-time": learning_time,
     "threads": threads,
     "latency": latency,
     "concurrent": concurrent,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 # Before NumPy is imported. The products of tests are small: the threads of BLAS and OpenMP would
@@ -30,6 +30,19 @@ from irli.cluster import ShardedIndex  # noqa: E402
 from irli.vectors.parameters import SearchParameters  # noqa: E402
 
 METRICS = ("l2", "ip", "cosine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail where a test module cannot be imported.
+
+    Looking for examples in docstrings skips it, and then it has been imported as far as it goes: it
+    would have no tests, and nobody would miss them.
+    """
+    report = yield
+    if report.outcome == "skipped" and "unable to import module" in str(report.longrepr):
+        report.outcome = "failed"
+    return report
 
 
 def small_default(**changes: object) -> Recipe:

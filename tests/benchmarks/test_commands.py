@@ -34,6 +34,7 @@ COMMANDS = {
         "report",
         "work",
         "floor",
+        "learning-time",
         "threads",
         "latency",
         "concurrent",
@@ -175,6 +176,13 @@ def test_floor(run: Runner) -> None:
     assert cells[0] == "wordnet"
     assert all(0 < float(recall) <= 1 for recall in cells[1:3])
     assert all(float(ratio) > 0 for ratio in cells[3:])
+
+
+def test_learning_time(run: Runner) -> None:
+    rows = read_rows(run("vectors", "learning-time", "--methods", "faiss-ivf"))
+    ours = [cells for cells in rows if cells[2].startswith("irli")]
+    assert [cells[2] for cells in ours] == ["irli", "irli from an earlier index", "irli with torch"]
+    assert all(float(cell) > 0 for cells in ours for cell in cells[3:])
 
 
 def test_threads(run: Runner) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import pytest_make_collect_report
 
 import irli
 from irli import errors
@@ -220,3 +221,16 @@ def test_a_missing_package_is_named_with_its_extra(
     assert package in str(caught.value)
     assert f"pip install 'irli[{extra}]'" in str(caught.value)
     assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome"), [("unable to import module x", "failed"), ("", "skipped")]
+)
+def test_a_test_module_that_cannot_be_imported_fails(told: str, outcome: str) -> None:
+    """It would vanish otherwise: looking for examples in docstrings passes it over."""
+    hook = pytest_make_collect_report()
+    next(hook)
+    report = pytest.CollectReport("tests/test_x.py", "skipped", ("test_x.py", 1, told), [])
+    with pytest.raises(StopIteration) as ended:
+        hook.send(report)
+    assert ended.value.value.outcome == outcome

@@ -30,7 +30,7 @@ LEADING = 0.7  # a build is timed if it is this near to the best of its method
 def compare(options: Options) -> None:
     """Build and measure whatever is not done yet, and write the report."""
     folder = _folder(options)
-    sets = [write_arrays(path, folder) for path in _find_sets(options)]
+    sets = [write_arrays(path, folder) for path in find_sets(options)]
     failed = _measure(sets, folder, options, SMOKE if options.smoke else ALL)
     report(options)
     end(failed)
@@ -81,7 +81,8 @@ def end(failed: list[str]) -> None:
         raise SystemExit("\n".join(failed))
 
 
-def _find_sets(options: Options) -> list[Path]:
+def find_sets(options: Options) -> list[Path]:
+    """Return the files of the data sets to compare on."""
     only = options.only or (["wordnet"] if options.smoke else None)
     found = sorted(options.data.glob("*.hdf5"))
     if only:

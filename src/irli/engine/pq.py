@@ -23,7 +23,7 @@ from irli.engine.outliers import is_usual, measure_from_middle
 from irli.engine.vector_layout import ROWS, Codes, place_blocks
 
 _ITERATIONS = 8
-SAMPLE = 16_384  # vectors that codewords are learned from
+SAMPLE = 8192  # vectors that codewords are learned from
 _BLOCK = 16_384  # vectors encoded at a time
 _TINY = 1e-30  # the smallest unit of vectors
 

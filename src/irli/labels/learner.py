@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from irli.base.logs import get_logger
-from irli.base.progress import Progress
+from irli.base.progress import Phases, Progress
 from irli.base.recipe import Recipe
 from irli.base.sparse import count_labels
 from irli.base.threads import limit_blas
 from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels, read_repetitions
+from irli.labels.build.expected import LEARNING, RANKING, SCALING, expect_seconds
 from irli.labels.build.features import limit_features
 from irli.labels.build.problem import LabelProblem, append_titles, make_label_problem
 from irli.labels.changes.new_labels import add_to_partitions
@@ -27,7 +28,7 @@ from irli.labels.tuning.scaling import choose_scaling
 from irli.labels.tuning.tune import RankingOptions, tune_labels
 from irli.learning import learn
 from irli.learning.options import LearnOptions
-from irli.learning.repetition import Repetition, join_histories
+from irli.learning.repetition import Repetition, group_repetitions, join_histories
 
 log = get_logger(__name__)
 
@@ -42,19 +43,22 @@ def fit_labels(
     run: LearnOptions,
 ) -> LabelContents:
     """Learn from rows (n, d) with labels (n, L), and from the titles of the labels (L, d)."""
-    scaling, trials = choose_scaling(rows, labels, recipe, run.thread_count)
-    count = rows.shape[0]
-    if titles is not None:
-        rows, labels = append_titles(rows, labels, titles)
-    recipe = limit_features(rows, recipe).resolve_for_labels(labels.shape[1])
-    made = make_label_problem(
-        rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
-    )._replace(trials=trials)
-    repetitions = learn(made.problem, recipe, run)
-    layout = assemble_labels(repetitions, count_labels(labels))
-    return complete_labels(
-        made, repetitions, layout, rows, labels, recipe, ranking, run.thread_count, run.progress
-    )
+    with Phases(run.progress, expect_seconds(rows, labels, recipe)) as phases:
+        phases.begin(SCALING)
+        scaling, trials = choose_scaling(rows, labels, recipe, run.thread_count)
+        count = rows.shape[0]
+        if titles is not None:
+            rows, labels = append_titles(rows, labels, titles)
+        recipe = limit_features(rows, recipe).resolve_for_labels(labels.shape[1])
+        made = make_label_problem(
+            rows, labels, recipe, scaling=scaling, titles=rows.shape[0] - count
+        )._replace(trials=trials)
+        repetitions = _learn_in(phases, made, recipe, run)
+        layout = assemble_labels(repetitions, count_labels(labels))
+        shown, threads = phases.begin(RANKING), run.thread_count
+        return complete_labels(
+            made, repetitions, layout, rows, labels, recipe, ranking, threads, shown
+        )
 
 
 @limit_blas()
@@ -75,14 +79,30 @@ def refit_labels(
         old.recipe,
     )
     made = make_label_problem(rows, labels, old.recipe, old.trained, scaling)
-    repetitions = learn(made.problem, dataclasses.replace(old.recipe, epochs=epochs), run, start)
-    layout = assemble_labels(repetitions, count_labels(labels))
-    new = complete_labels(
-        made, repetitions, layout, rows, labels, old.recipe, ranking, run.thread_count, run.progress
-    )
+    recipe = dataclasses.replace(old.recipe, epochs=epochs)
+    with Phases(run.progress, expect_seconds(rows, labels, recipe)) as phases:
+        repetitions = _learn_in(phases, made, recipe, run, start)
+        layout = assemble_labels(repetitions, count_labels(labels))
+        shown, threads = phases.begin(RANKING), run.thread_count
+        new = complete_labels(
+            made, repetitions, layout, rows, labels, old.recipe, ranking, threads, shown
+        )
     return dataclasses.replace(
         new, history=old.history + new.history, names=old.names, vectorizer=old.vectorizer
     )
+
+
+def _learn_in(
+    phases: Phases,
+    made: LabelProblem,
+    recipe: Recipe,
+    run: LearnOptions,
+    start: list[Repetition] | None = None,
+) -> list[Repetition]:
+    """Learn, and show it as a phase."""
+    loops = 1 if run.workers > 1 else len(group_repetitions(recipe))
+    shown = dataclasses.replace(run, progress=phases.begin(LEARNING, loops))
+    return learn(made.problem, recipe, shown, start)
 
 
 @limit_blas()

@@ -21,10 +21,7 @@ from irli.learning.threads import current_threads
 
 _POLISH = 5  # iterations over all centroids after two levels, which regain most of the loss
 _ONE_LEVEL = 4096  # with more centroids, two levels take far less time and lose little
-_SPLITTING = 3  # iterations of a cluster that is split
 _MANY, _FEW = 1.3, 0.6  # times the mean size: larger clusters are split, smaller ones dissolved
-_LONG, _AXES = 128, 96  # vectors of more dimensions are clustered along so many axes
-_AXES_SAMPLE = 10_000  # vectors that the axes are found from
 _ROWS = 1024  # vectors for a thread at a time
 
 Floats = NDArray[np.float32]
@@ -46,34 +43,9 @@ def kmeans(rows: Floats, count: int, rng: np.random.Generator, even: bool = Fals
     vectors = np.ascontiguousarray(rows)
     if len(rows) > limit:
         vectors = np.ascontiguousarray(rows[np.sort(rng.choice(len(rows), limit, replace=False))])
-    seen = _project(vectors) if vectors.shape[1] > _LONG else vectors
     run = _run_lloyd if count <= _ONE_LEVEL else _run_two_levels
-    centroids, owner = run(seen, count, rng)
-    if even:
-        centroids = _even_out(seen, centroids, owner, rng)
-    if seen is vectors:
-        return centroids
-    return _average(vectors, find_owners(seen, centroids), count, rng)
-
-
-def _project(vectors: Floats) -> Floats:
-    """Return vectors (n, d) along the axes in which they differ most: there they are clustered."""
-    some = vectors[:: max(1, len(vectors) // _AXES_SAMPLE)].astype(np.float64)
-    centre = some.mean(axis=0)
-    axes = np.linalg.eigh(np.cov(some - centre, rowvar=False))[1][:, ::-1][:, :_AXES]
-    moved = vectors - centre.astype(np.float32)
-    return np.ascontiguousarray(moved @ axes.astype(np.float32))
-
-
-def _average(
-    vectors: Floats, owner: NDArray[np.int64], count: int, rng: np.random.Generator
-) -> Floats:
-    """Return the mean of each cluster. A cluster without vectors restarts at a random one."""
-    sums, size = np.zeros((count, vectors.shape[1])), np.bincount(owner, minlength=count)
-    _native.add_rows(vectors, owner, sums)
-    means = np.asarray(sums / np.maximum(size, 1)[:, None], dtype=np.float32)
-    means[size == 0] = vectors[rng.integers(len(vectors), size=int((size == 0).sum()))]
-    return means
+    centroids, owner = run(vectors, count, rng)
+    return _even_out(vectors, centroids, owner, rng) if even else centroids
 
 
 def nearest_centroids(
@@ -108,7 +80,15 @@ def improve_centroids(
     """Return the means of the clusters, and in which cluster each vector (n,) is."""
     for _ in range(iterations):
         owner = find_owners(vectors, centroids)
-        centroids = _average(vectors, owner, len(centroids), rng)
+        size = np.bincount(owner, minlength=len(centroids))
+        filled = size > 0
+        sums = np.zeros(centroids.shape)
+        _native.add_rows(vectors, owner, sums)
+        centroids = centroids.copy()
+        centroids[filled] = sums[filled] / size[filled, None]
+        empty = int((~filled).sum())
+        if empty:  # a centroid without points restarts at a random point
+            centroids[~filled] = vectors[rng.integers(len(vectors), size=empty)]
     return centroids, owner
 
 
@@ -142,9 +122,7 @@ def _even_out(
             more = math.ceil(len(points[cluster]) / (_MANY * mean)) - 1
             places = [cluster, *spare[:more]]
             spare = spare[more:]
-            some = vectors[points[cluster]]
-            first = some[np.sort(rng.choice(len(some), len(places), replace=False))]
-            centroids[places] = improve_centroids(some, first, _SPLITTING, rng)[0]
+            centroids[places] = _run_lloyd(vectors[points[cluster]], len(places), rng)[0]
         centroids, owner = improve_centroids(vectors, centroids, 1, rng)
     return centroids
 

@@ -172,7 +172,7 @@ class VectorIndex(Changeable, SavedIndex):
 
         check_device(run.device, recipe.mixed_precision)  # fails early
         begin = None if start is None else start_from(earlier, vectors, named, metric, recipe)
-        learned = recipe if begin is None else shorten(recipe)
+        learned = recipe if begin is None else shorten(recipe, count)
         expected = expect_seconds(count, dim, 0 if given is None else len(given), learned)
         with Phases(run.progress, expected) as phases:
             problem, held, truth = make_problem(

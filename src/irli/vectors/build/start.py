@@ -26,9 +26,8 @@ from irli.vectors.contents import VectorContents
 log = get_logger(__name__)
 
 _BLOCK = 16_384  # vectors compared at a time
-_EPOCHS, _EVERY = 2, 1
-_POINTS = 0.25
-_RATE = 0.5
+_EPOCHS, _POINTS, _RATE = 2, 0.2, 0.5  # epochs; of the training points, and of the learning rate
+_FEWEST_POINTS = 10_000
 _SAME = ("repetitions", "buckets", "hidden", "router", "standardize", "loss")
 
 
@@ -60,13 +59,14 @@ def choose_recipe(given: Recipe, earlier: Recipe) -> Recipe:
     return given
 
 
-def shorten(recipe: Recipe) -> Recipe:
-    """Return the recipe by which an index learns on."""
+def shorten(recipe: Recipe, items: int) -> Recipe:
+    """Return the recipe by which an index learns on. No item that is known moves."""
+    points = min(items, recipe.training_points)
     return dataclasses.replace(
         recipe,
         epochs=min(_EPOCHS, recipe.epochs),
-        repartition_every=_EVERY,
-        training_points=max(1, int(_POINTS * recipe.training_points)),
+        repartition_every=max(_EPOCHS, recipe.repartition_every),
+        training_points=max(_FEWEST_POINTS, int(_POINTS * points)),
         learning_rate=_RATE * recipe.learning_rate,
     )
 

@@ -38,7 +38,8 @@ def allow_strange(
 ) -> SearchParameters:
     """Set the work of each point, which queries are strange, and what they may do.
 
-    The first evaluator counts most: for other k, what is best for it is tried, and the like.
+    The first evaluator counts most: for other k, what is best for it is tried, and the like if
+    that takes little time.
     """
     first = evaluators[0]
     points, probed = {}, {}
@@ -54,15 +55,16 @@ def allow_strange(
     guard = Strange(*_find_unsure(first, rising[0].threshold), far)
     parameters = dataclasses.replace(parameters, strange=guard)
     ks = [each.k for each in evaluators if not _can_compare_all(first.sizes, points[each.k])]
-    shares = _SHARES if first.sizes.pieces else (1.0,)
+    shares = near = same = _SHARES if first.sizes.pieces else (1.0,)
     for k in ks:
         asked = strange.take(slice(None, None, _FEWER if k >= MANY else 1))
         evaluator = Evaluator(first.ask, first.metric, k, asked, first.length)
-        best = _find_best(evaluator, parameters, points[k], probed[k], shares)
+        tried = shares if k == ks[0] else near if k < MANY else same
+        best = _find_best(evaluator, parameters, points[k], probed[k], tried)
         points[k] = best.point
-        if shares is _SHARES:
-            place = _SHARES.index(best.share)
-            shares = _SHARES[max(0, place - 1) : place + 2]
+        if k == ks[0]:
+            place = shares.index(best.share)
+            near, same = shares[max(0, place - 1) : place + 2], (best.share,)
     return dataclasses.replace(parameters, points=tuple(points[k] for k in sorted(points)))
 
 
