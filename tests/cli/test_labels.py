@@ -127,6 +127,23 @@ def test_fit_tells_what_it_made(run: Runner, files: Files, tmp_path: Path) -> No
     assert said["index"] == str(out)
 
 
+def test_fit_goes_on_from_an_index(run: Runner, files: Files, told: Path, tmp_path: Path) -> None:
+    texts = [*files.texts.read_text().splitlines(), "it crows", "it crows and sings"]
+    lists = [*files.labels.read_text().splitlines(), "cock", "cock"]
+    (tmp_path / "t.txt").write_text("\n".join(texts))
+    (tmp_path / "l.txt").write_text("\n".join(lists))
+    given = ("labels", "fit", tmp_path / "t.txt", tmp_path / "l.txt", "--out", tmp_path / "new")
+    done = run(*map(str, (*given, "--start", told, "--threads", 1)))
+    assert done.code == 0
+    old, new = label_index(told), label_index(tmp_path / "new")
+    assert list(new.names or ()) == [*(old.names or ()), "cock"]
+    assert new.vectorizer is not None
+    assert new.vectorizer.words == (old.vectorizer and old.vectorizer.words)
+    refused = run(*map(str, (*given, "--start", told, "--ngrams", 2)))
+    assert refused.code != 0
+    assert "--ngrams option must be left out for an index to start from" in refused.err
+
+
 def test_all_formats_of_features_are_one(run: Runner, files: Files, tmp_path: Path) -> None:
     write_matrix(tmp_path / "x.txt", sp.load_npz(files.x))
     write_matrix(tmp_path / "y.txt.gz", sp.load_npz(files.y))
@@ -633,9 +650,9 @@ def test_added_labels_have_names_if_the_others_have(
     named.save(tmp_path / "x")
     assert len(label_index(tmp_path / "x").names or ()) == len(named) == 8
     x, y = sp.load_npz(files.x), sp.hstack([sp.load_npz(files.y), np.ones((ROWS, 3))])
-    with pytest.raises(InvalidParameter, match="'names' parameter of refit"):
-        named.refit(x, y)
-    named.refit(x, y, names=["ape"], epochs=1)
+    with pytest.raises(InvalidParameter, match="'names' parameter of fit"):
+        named.fit(x, y, start=named)
+    named.fit(x, y, names=["ape"], start=named)
     assert list(named.names or ())[-2:] == ["ox", "ape"]
 
 

@@ -308,7 +308,7 @@ def test_explanations_are_those_of_the_predicted_labels(two: ShardedLabelIndex) 
 
 
 def test_what_shards_do_not_have_says_what_to_do(two: ShardedLabelIndex) -> None:
-    for name in ("partial_fit", "refit", "add_labels", "remove_labels", "rename"):
+    for name in ("partial_fit", "add_labels", "remove_labels", "rename"):
         assert hasattr(LabelIndex, name)
         assert not hasattr(two, name)
         with pytest.raises(NotInShards, match=f"no {name}: .* Fit it again with all rows, or use"):

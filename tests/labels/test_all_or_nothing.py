@@ -31,7 +31,7 @@ Learning = Callable[[LabelIndex], Any]
 METHODS: dict[str, Learning] = {
     "fit": lambda index: index.fit(OTHER_X, OTHER_Y, names=list("abcdef"), threads=1),
     "fit_text": lambda index: index.fit_text(TEXTS, LISTS, threads=1),
-    "refit": lambda index: index.refit(NEW_X, NEW_Y, epochs=1, threads=1),
+    "fit on": lambda index: index.fit(NEW_X, NEW_Y, threads=1, start=index),
     "add_labels": lambda index: index.add_labels(NEW_X, NEW_Y[:, :3], names=list("xyz")),
     "partial_fit": lambda index: index.partial_fit(NEW_X, NEW_Y, threads=1),
     "remove_labels": lambda index: index.remove_labels([0, 3]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def everywhere(index: LabelIndex, rows: Any) -> list[Any]:
     return [
         lambda: fit(rows, labels),
         lambda: index.predict(rows),
-        lambda: index.refit(rows, labels),
+        lambda: index.fit(rows, labels, start=index),
         lambda: index.add_labels(rows, labels),
     ]
 
@@ -263,7 +264,7 @@ def test_labels_that_are_no_weights(index: LabelIndex, value: float) -> None:
     for labels in (bad, bad.toarray(), bad.tocoo()):
         for call in (
             lambda labels=labels: fit(X, labels),
-            lambda labels=labels: index.refit(X, labels),
+            lambda labels=labels: index.fit(X, labels, start=index),
             lambda labels=labels: index.add_labels(X, labels),
         ):
             with refuses("Y", f"zeros and positive numbers.* Got {value} in row 13 "):
@@ -292,7 +293,7 @@ def test_labels_that_are_no_weights(index: LabelIndex, value: float) -> None:
     ids=lambda y: f"{type(y).__name__}-{getattr(y, 'shape', str(y)[:20])}",
 )
 def test_what_are_no_labels(index: LabelIndex, labels: Any) -> None:
-    for call in (fit, index.refit, index.add_labels):
+    for call in (fit, partial(index.fit, start=index), index.add_labels):
         with refuses("Y"):
             call(X, labels)
 
@@ -300,7 +301,7 @@ def test_what_are_no_labels(index: LabelIndex, labels: Any) -> None:
 @pytest.mark.parametrize("rows", [0, ROWS - 1, ROWS + 1])
 def test_rows_and_labels_of_different_lengths(index: LabelIndex, rows: int) -> None:
     for labels in (np.ones((rows, LABELS)), sp.csr_array(np.ones((rows, LABELS)))):
-        for call in (fit, index.refit, index.add_labels):
+        for call in (fit, partial(index.fit, start=index), index.add_labels):
             with refuses("Y", f"each of the {ROWS} rows of X.* Got {rows} "):
                 call(X, labels)
 
@@ -308,14 +309,14 @@ def test_rows_and_labels_of_different_lengths(index: LabelIndex, rows: int) -> N
 @pytest.mark.parametrize("width", [0, 1, LABELS])
 def test_no_labels_at_all(index: LabelIndex, width: int) -> None:
     for labels in (np.zeros((ROWS, width)), sp.csr_array((ROWS, width))):
-        for call in (fit, index.refit, index.add_labels):
+        for call in (fit, partial(index.fit, start=index), index.add_labels):
             with refuses("Y", "at least one row"):
                 call(X, labels)
 
 
-def test_refit_with_fewer_labels(index: LabelIndex) -> None:
+def test_a_start_with_fewer_labels(index: LabelIndex) -> None:
     with refuses("columns", rf"{LABELS}.* Got {LABELS - 1} "):
-        index.refit(X, Y[:, :-1] + 1e-3 * np.eye(ROWS, LABELS - 1))
+        index.fit(X, Y[:, :-1] + 1e-3 * np.eye(ROWS, LABELS - 1), start=index)
 
 
 def test_one_row_with_labels() -> None:
@@ -356,7 +357,7 @@ def test_bad_arguments_of_predict(index: LabelIndex, arguments: dict[str, Any], 
 def test_unknown_arguments(index: LabelIndex) -> None:
     with pytest.raises(TypeError, match=r"predict\(\) .* 'probe'\. Did you mean 'probes'\?"):
         index.predict(X, probe=3)  # type: ignore[call-arg]
-    for call in (fit, index.refit):
+    for call in (fit, partial(index.fit, start=index)):
         with pytest.raises(TypeError, match=r"'thread'\. Did you mean 'threads'\?"):
             call(X, Y, thread=1)
     with pytest.raises(TypeError, match="'thread'"):
@@ -384,12 +385,6 @@ def test_enormous_arguments(index: LabelIndex, probes: int) -> None:
 def test_bad_arguments_of_fit(arguments: dict[str, Any], name: str) -> None:
     with refuses(name):
         fit(X, Y, **arguments)
-
-
-@pytest.mark.parametrize("epochs", [0, -1, 1.5, None])
-def test_bad_epochs_of_refit(index: LabelIndex, epochs: Any) -> None:
-    with refuses("epochs"):
-        index.refit(X, Y, epochs=epochs)
 
 
 @pytest.mark.parametrize("recipe", ["label", "", 7, None])
@@ -440,7 +435,7 @@ def test_not_fitted(tmp_path: Path) -> None:
     index = LabelIndex()
     for call in (
         lambda: index.predict(X),
-        lambda: index.refit(X, Y),
+        lambda: index.fit(X, Y, start=index),
         lambda: index.add_labels(X, Y),
         lambda: index.save(tmp_path / "index"),
         index.stats,
@@ -457,8 +452,8 @@ def test_what_fails_changes_nothing(index: LabelIndex) -> None:
     for call in (
         lambda: index.fit(X, Y[:-1]),
         lambda: index.fit(X[:, :-1], Y, workers=0),
-        lambda: index.refit(X, Y[:-1]),
-        lambda: index.refit(X[:, :-1], Y),
+        lambda: index.fit(X, Y[:-1], start=index),
+        lambda: index.fit(X[:, :-1], Y, start=index),
         lambda: index.add_labels(X, Y[:-1]),
     ):
         with pytest.raises(IrliError):

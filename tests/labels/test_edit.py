@@ -80,7 +80,7 @@ def test_learning_goes_on_after_removal(fitted: LabelIndex) -> None:
     rows = np.flatnonzero(Y[:, [5]].toarray().ravel())
     assert np.mean((index.predict(X[rows], k=2).labels == len(KEPT)).any(axis=1)) > 0.9
     more = sp.hstack([Y[:, KEPT], Y[:, [5]]], format="csr")
-    index.refit(X, more, epochs=1, threads=1)
+    index.fit(X, more, threads=1, start=index)
     labelled_rows = np.flatnonzero(np.diff(more.indptr))
     assert index.score(X[labelled_rows], more[labelled_rows]) > 0.9
 

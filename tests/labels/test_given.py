@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_an_index_learns_on_from_names(index: LabelIndex) -> None:
     assert learned.counts[[3, 12]].tolist() == [21, 2]
     learned.add_labels(X[:2], ["yak", "zebra"], threads=1)
     assert list(learned.names or []) == [*PETS, "whale", "yak", "zebra"]
-    learned.refit(X, [*NAMED["one for each row"][:-1], "newt"], epochs=1, threads=1)
+    learned.fit(X, [*NAMED["one for each row"][:-1], "newt"], threads=1, start=learned)
     assert list(learned.names or []) == [*PETS, "whale", "yak", "zebra", "newt"]
     assert index.score(X, NAMED["lists"]) == index.score(X, Y) > 0.9
     assert index.score(X, ["unknown", *NAMED["one for each row"][1:]]) < index.score(X, Y)
@@ -87,7 +88,7 @@ def test_an_index_learns_on_from_names(index: LabelIndex) -> None:
 
 def test_names_for_an_index_that_has_none() -> None:
     found = LabelIndex(RECIPE).fit(X, OWN, threads=1)
-    for call in (found.partial_fit, found.refit, found.add_labels, found.score):
+    for call in (found.partial_fit, partial(found.fit, start=found), found.add_labels, found.score):
         with pytest.raises(InvalidParameter, match="names"):
             call(X, NAMED["lists"])
 
@@ -100,7 +101,7 @@ def test_few_columns_of_zeros_and_ones_are_numbers(index: LabelIndex) -> None:
     numbered = LabelIndex(RECIPE, ranker=True).fit(X, OWN, threads=1)
     numbered.partial_fit(X[some], OWN[some][:, None], threads=1)
     assert numbered.counts.tolist() == [40, 40] + [20] * 10
-    numbered.refit(X[some], OWN[some][:, None], epochs=1, threads=1)
+    numbered.fit(X[some], OWN[some][:, None], threads=1, start=numbered)
     recipe = small_labels(buckets=2, epochs=1)
     fresh = LabelIndex(recipe).fit(X[some], OWN[some][:, None], names=PETS[:2], threads=1)
     assert fresh.counts.tolist() == [20, 20]

@@ -481,7 +481,7 @@ def test_fit_logs_its_phases(caplog: pytest.LogCaptureFixture) -> None:
 def test_minus_one_is_a_thread_for_each_core() -> None:
     X, Y = data(100)
     index = LabelIndex(small_labels(epochs=1)).fit(X, Y, threads=-1)
-    index.refit(X, Y, epochs=1, threads=-1)
+    index.fit(X, Y, threads=-1, start=index)
     index.add_labels(X[:9], np.ones((9, 1)), threads=-1)
     assert len(index) == LABELS + 1
     same(index.predict(X, threads=-1), index.predict(X, threads=1))
@@ -696,7 +696,7 @@ def test_few_labels_have_an_output_each_and_keep_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("name", ["labels", "own trunks", "one-per-item"])
 @pytest.mark.parametrize("dense", [False, True])
-def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -> None:
+def test_a_start_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -> None:
     old, _ = halves()
     everything = labelled(700, LABELS, most=1)
     X = everything.X.toarray() if dense else everything.X
@@ -705,7 +705,7 @@ def test_refit_goes_on_and_adds_labels(name: str, dense: bool, tmp_path: Path) -
     rounds, trunks = len(index.history), index._fitted().predictor.layout.project.shape
     index.save(tmp_path / "index")
     for one in (index, irli.load(tmp_path / "index")):
-        assert one.refit(X, everything.Y, epochs=3, threads=1) is one
+        assert one.fit(X, everything.Y, threads=1, start=one) is one
         assert len(one) == LABELS
         assert len(one.history) > rounds
         assert one._fitted().predictor.layout.project.shape == trunks
@@ -741,12 +741,12 @@ def test_a_ranker_orders_labels_of_the_paper_s_recipe_if_asked_for() -> None:
     assert index.tuned.ranker
 
 
-def test_refit_begins_where_the_index_is() -> None:
+def test_learning_on_begins_where_the_index_is() -> None:
     """One step at no learning rate: the routers are the ones that there were."""
     X, Y = data(300)
     index = fit(small_labels(epochs=5, learning_rate=1e-9), ranker=False, rows=(X, Y))
     before = read_routers(index._fitted().predictor.layout)
-    index.refit(X, Y, epochs=1, threads=1)
+    index.fit(X, Y, threads=1, start=index)
     for one, other in zip(read_routers(index._fitted().predictor.layout), before, strict=True):
         for name in ("project", "shift", "weights", "bias"):
             left, right = getattr(one, name), getattr(other, name)
@@ -755,7 +755,7 @@ def test_refit_begins_where_the_index_is() -> None:
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-def test_refit_remembers_what_the_routers_know(loaded: bool, tmp_path: Path) -> None:
+def test_learning_on_remembers_what_the_routers_know(loaded: bool, tmp_path: Path) -> None:
     """Some rows were held out, and are again, or others that are new."""
     X, Y = data(400)
     index = fit(rows=(X[:300], Y[:300]))
@@ -764,19 +764,19 @@ def test_refit_remembers_what_the_routers_know(loaded: bool, tmp_path: Path) -> 
     if loaded:
         index.save(tmp_path / "index")
         index = irli.load(tmp_path / "index")
-    index.refit(X, Y, epochs=1, threads=1)
+    index.fit(X, Y, threads=1, start=index)
     after = set(index._fitted().contents.trained)
     assert before < after < set(keys)
     assert len(set(keys) - after) >= 20
 
 
-def test_refit_learns_what_has_changed() -> None:
+def test_learning_on_learns_what_has_changed() -> None:
     """The labels of all rows are exchanged: what was learned before is wrong now."""
     X, Y = labelled(500, LABELS, most=1)
     turned = sp.csr_array(Y[:, (np.arange(LABELS) + 5) % LABELS])
     index = fit(RECIPES["one-per-item"], ranker=False, rows=(X, Y))
     assert precision(index.predict(X, k=1).labels, turned, 1) < 0.1
-    index.refit(X, turned, epochs=15, threads=1)
+    index.fit(X, turned, threads=1, start=index)
     assert precision(index.predict(X, k=1).labels, turned, 1) > 0.9
 
 
@@ -784,7 +784,8 @@ def test_a_loaded_index_still_wants_no_ranker(tmp_path: Path) -> None:
     X, Y = data(300)
     index = fit(ranker=False, rows=(X, Y))
     index.save(tmp_path / "index")
-    again = irli.load(tmp_path / "index").refit(X, Y, epochs=1, threads=1)
+    again = irli.load(tmp_path / "index")
+    again.fit(X, Y, start=again, threads=1)
     assert again.stats()["ranker_weights"] == index.stats()["ranker_weights"] == 0
 
 

@@ -276,9 +276,9 @@ def test_rows_of_added_labels_become_near_ones(index: LabelIndex, tmp_path: Path
         np.testing.assert_array_equal(one, other)
 
 
-def test_refit_knows_the_new_rows(index: LabelIndex) -> None:
+def test_learning_on_knows_the_new_rows(index: LabelIndex) -> None:
     X, Y = points()
     more, carried = np.vstack([X, 2 * X[300:]]), np.vstack([Y, Y[300:]])
-    again = copy.copy(index).refit(more, carried, epochs=1, threads=1)
+    again = copy.copy(index).fit(more, carried, start=index, threads=1)
     assert len(known_rows(again).scale) in (0, 1295)
     assert (len(known_rows(again).scale) > 0) == (again.defaults.near > 0)

@@ -85,7 +85,7 @@ def test_counts_and_keys_are_kept(fitted: LabelIndex) -> None:
     expected[:10] += old.counts
     np.testing.assert_array_equal(contents.counts, expected)
     np.testing.assert_array_equal(contents.trained, old.trained)  # the routers have seen no more
-    index.refit(sp.vstack([X[OLD], X[NEW]]), sp.vstack([Y[OLD], Y[NEW]]), epochs=1, threads=1)
+    index.fit(sp.vstack([X[OLD], X[NEW]]), sp.vstack([Y[OLD], Y[NEW]]), threads=1, start=index)
     assert index.rows == 600
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +73,27 @@ def test_label_numbers_in_shards() -> None:
 
 def test_a_matrix_of_integers_is_refused(index: LabelIndex) -> None:
     matrix = Y.toarray().astype(int)
-    for call in (index.fit, index.refit, index.add_labels, ShardedLabelIndex(RECIPE).fit):
+    for call in (
+        index.fit,
+        partial(index.fit, start=index),
+        index.add_labels,
+        ShardedLabelIndex(RECIPE).fit,
+    ):
         with pytest.raises(InvalidParameter, match=r"'Y' .* 0 twice in row 0 .*astype\(bool\)"):
             call(X, matrix)
 
 
-def test_refit_and_add_labels_by_number(index: LabelIndex, tmp_path: Path) -> None:
+def test_learning_on_and_add_labels_by_number(index: LabelIndex, tmp_path: Path) -> None:
     index.save(tmp_path / "index")
     grown: LabelIndex = irli.load(tmp_path / "index")
     numbers = numbers_of(Y)
     few = np.where(numbers >= 3, -1, numbers)
-    grown.refit(X, few, epochs=1, threads=1)  # rows of the first three labels only
+    grown.fit(X, few, threads=1, start=grown)  # rows of the first three labels only
     assert len(grown) == LABELS
     assert grown.counts[3:].sum() == 0
     grown.add_labels(X, few)
     assert len(grown) == LABELS + 3
-    grown.refit(X, np.where(numbers == 0, LABELS + 3, numbers), epochs=1, threads=1)
+    grown.fit(X, np.where(numbers == 0, LABELS + 3, numbers), threads=1, start=grown)
     assert len(grown) == LABELS + 4
     with pytest.raises(
         InvalidParameter, match=r"add_labels must count .* from 0 up.* no row with 0"

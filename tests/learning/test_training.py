@@ -381,7 +381,7 @@ def test_learning_takes_any_number_of_steps(epochs: int) -> None:
     assert np.isfinite(learned.history[0]["loss"])
 
 
-def test_a_refit_takes_any_number_of_steps() -> None:
+def test_learning_on_takes_any_number_of_steps() -> None:
     task = label_task(small_labels(epochs=19, repartition_every=100, batch_size=4096))
     learned = learn_task(task)
     again = learn_task(task, start=learned)

@@ -122,6 +122,10 @@ def fit(
         Option(help="Vocabulary with titles of labels, to learn from, too: .ttl, .nt, .tsv, .csv."),
     ] = None,
     language: Annotated[str | None, Option(help="Language of the titles, such as en.")] = None,
+    start: Annotated[
+        Path | None,
+        Option(help="Index of similar rows to learn on from: known rows take little time."),
+    ] = None,
     recipe: Annotated[str, Option(help="Recipe: labels or paper-labels(-sigmoid).")] = "labels",
     settings: Annotated[
         list[str] | None, Option("--set", help="Recipe setting: KEY=VALUE.")
@@ -157,21 +161,24 @@ def fit(
             )
         index = ShardedLabelIndex(chosen, shards=shards or 1, ray=ray, objective=objective)
     options: Values = {"progress": not quiet and sys.stderr.isatty(), "threads": threads}
+    words = {"ngrams": ngrams, "characters": characters, "min_df": min_df}
+    if start is not None:
+        _refuse_options("an index to start from, whose words are used", **words)
+        options["start"] = open_labels(start)
     columns = _name_columns(text, label, separator)
     given = read_labelled(rows, labels, format, columns, progress=options["progress"])
-    words = {"ngrams": ngrams, "characters": characters, "min_df": min_df}
     if given.are_texts:
-        options["vectorizer"] = _make_vectorizer(words)
+        options["vectorizer"] = None if start is not None else _make_vectorizer(words)
         options["titles"] = None if titles is None else read_titles(titles, language)
         _refuse_options("texts, whose labels are names already", names=names)
     else:
         _refuse_options("rows of features", titles=titles, **words)
         options["names"] = None if names is None else read_texts(names)
     with console.keep_checkpoint(out) as checkpoint:
-        start = perf_counter()
+        began = perf_counter()
         learn: Callable[..., AnyLabels] = index.fit_text if given.are_texts else index.fit
         learn(given.rows, given.labels, checkpoint=checkpoint, **options)
-        seconds = perf_counter() - start
+        seconds = perf_counter() - began
         index.save(out)
         stats = index.stats()
         if isinstance(index, ShardedLabelIndex):

@@ -35,7 +35,7 @@ from irli.cluster.build.label_blend import blend_shards, read_held
 from irli.cluster.build.label_job import deal_labels, make_label_job
 from irli.cluster.build.workdir import WorkDir
 from irli.cluster.shards.serve import check_deadline, open_parts
-from irli.errors import NotInShards
+from irli.errors import InvalidParameter, NotInShards
 from irli.labels.build.problem import append_titles
 from irli.labels.contents import check_calibration, unpack_calibration
 from irli.labels.front import LabelFront, Prediction
@@ -50,7 +50,6 @@ from irli.learning.options import LearnArguments
 
 # Methods of `LabelIndex` that change an index.
 _OF_ONE_INDEX = (
-    "refit",
     "partial_fit",
     "partial_fit_text",
     "add_labels",
@@ -113,9 +112,15 @@ class ShardedLabelIndex(LabelFront[LabelParts]):
         Y: Any,
         names: Iterable[str] | None,
         titles: Any,
+        start: ShardedLabelIndex | None,
         options: LearnArguments,
         vectorizer: Vectorizer | None = None,
     ) -> LabelParts:
+        if start is not None:
+            raise InvalidParameter(
+                "The 'start' parameter of fit must be left out for an index in shards, which is "
+                f"learned anew. Got {type(start).__name__}. Leave it out, or use LabelIndex."
+            )
         run = check_options({**options})
         recipe = as_recipe(self._given["recipe"])
         shards, ray = self._given["shards"], self._given["ray"]

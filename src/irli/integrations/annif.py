@@ -296,7 +296,7 @@ def continue_learning(index: LabelIndex, rows: DocumentRows, known: int) -> Labe
     new = rows.uris[len(index) :]
     if index.calibration.is_blended:
         return index.partial_fit(rows.features[known:], rows.labels[known:], names=new)
-    return index.refit(rows.features, rows.labels, names=new)
+    return index.fit(rows.features, rows.labels, names=new, start=index)
 
 
 def _read_texts(corpus: Any, subjects: list[list[int]]) -> Iterator[str]:

@@ -48,6 +48,8 @@ class LabelContents:
         The number of these rows that carry each label.
     trained : uint64 array
         Keys (`row_keys`) of the rows that the routers have learned from.
+    seen : uint64 array
+        Keys (`pair_keys`) of the rows, with their labels, that the ranker has learned from.
     names : Names or None
     vectorizer : Vectorizer or None
     ranking : RankingOptions
@@ -63,6 +65,7 @@ class LabelContents:
     dim: int
     counts: NDArray[np.int64]
     trained: NDArray[np.uint64]
+    seen: NDArray[np.uint64]
     names: Names | None = None
     vectorizer: Vectorizer | None = None
     ranking: RankingOptions = _USUAL
@@ -95,6 +98,7 @@ def pack_labels(contents: LabelContents) -> Folder:
     arrays = {name: layout[name] for name in _ARRAYS} | {
         "counts": contents.counts,
         "trained": contents.trained,
+        "seen": contents.seen,
         "factors": model.scaling.factors,
         "means": model.scaling.means,
     }
@@ -127,6 +131,7 @@ def unpack_labels(folder: Folder) -> LabelContents:
             dim=check_int("dim", meta["dim"], at_least=1),
             counts=arrays["counts"],
             trained=arrays["trained"],
+            seen=arrays["seen"],
             names=Names.from_state(arrays) if "names" in arrays else None,
             vectorizer=(
                 None if meta["text"] is None else Vectorizer.from_state(meta["text"], arrays)
@@ -209,6 +214,7 @@ def _check_contents(contents: LabelContents) -> None:
     labels, features = len(layout.prior), contents.dim
     check_array("counts", contents.counts, np.int64, labels)
     check_array("trained", contents.trained, np.uint64, None)
+    check_array("seen", contents.seen, np.uint64, None)
     if contents.names is not None and len(contents.names) != labels:
         raise array_error("names", f"name {labels} labels", str(len(contents.names)))
     if contents.vectorizer is not None and len(contents.vectorizer.words) != features:

@@ -57,7 +57,9 @@ def read_more_rows(
 ) -> Given:
     """Return rows whose labels are the known ones, and after them new ones."""
     count, rows, lists = len(old.counts), as_rows(X, old.dim), read_lists(Y, owner)
-    new = None if names is None else Names.of(names, owner=owner)
+    new = names
+    if new is not None and not isinstance(new, Names):
+        new = Names.of(new, owner=owner)
     if lists is not None:
         known = _get_names(old, owner)
         if new is None:

@@ -1,4 +1,4 @@
-"""LabelIndex, the public class: fit, partial_fit, refit, predict, explain, save and load."""
+"""LabelIndex, the public class: fit, partial_fit, predict, explain, save and load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from irli.base.checks import (
     check_bool,
     check_choice,
-    check_int,
     check_keywords,
 )
 from irli.base.folder import Folder, reading, write_folder
@@ -22,15 +21,16 @@ from irli.base.logs import warn
 from irli.base.recipe import Recipe, as_recipe
 from irli.base.threads import thread_count
 from irli.base.types import StrPath
+from irli.errors import InvalidParameter
 from irli.labels.build.features import as_sparse
 from irli.labels.build.problem import append_titles
 from irli.labels.changes.edit import read_labels, remove, rename
 from irli.labels.changes.online import NewRows, learn_rows
-from irli.labels.contents import pack_labels, unpack_labels
+from irli.labels.contents import LabelContents, pack_labels, unpack_labels
 from irli.labels.front import LabelFront, Prediction
 from irli.labels.given import read_more_rows, read_new_labels, read_rows_to_fit
 from irli.labels.learned import Learned
-from irli.labels.learner import fit_labels, partial_fit_labels, refit_labels
+from irli.labels.learner import fit_labels, learn_on, partial_fit_labels
 from irli.labels.opened import OpenedLabels, one_at_a_time
 from irli.labels.parameters import LabelParameters, PredictArguments
 from irli.labels.scikit_learn import ActsAsClassifier
@@ -44,8 +44,10 @@ from irli.learning.options import LearnArguments, LearnOptions
 
 _NO_RANKER = (
     "This index has no ranker, so partial_fit adds new labels and counts rows, and no more. Call "
-    "refit with all rows, or fit LabelIndex(ranker=True)."
+    "fit(all rows, start=index), or fit LabelIndex(ranker=True)."
 )
+# Settings of the recipe that must be those of an index to start from.
+_SAME = ("name", "repetitions", "buckets", "hidden", "trunk", "start", "loss")
 _MANY_EMPTY = 0.1  # a larger share of texts without a known word is worth a warning
 
 
@@ -67,7 +69,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         What counts when rare labels compete with common ones: precision, precision weighted by
         the rarity of the labels (PSP), or the mean of both.
 
-    Learning is all or nothing: if `fit`, `refit`, `partial_fit` or `add_labels` fails or is
+    Learning is all or nothing: if `fit`, `partial_fit` or `add_labels` fails or is
     interrupted, the index answers as before.
 
     Examples
@@ -110,52 +112,22 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         Y: Any,
         names: Iterable[str] | None,
         titles: Any,
+        start: LabelIndex | None,
         options: LearnArguments,
         vectorizer: Vectorizer | None = None,
     ) -> Learned:
         run = _check_options(options, "fit")
-        rows, labels, named = read_rows_to_fit(X, Y, names)
         recipe = as_recipe(self._given["recipe"])
-        contents = fit_labels(rows, labels, titles, recipe, self._ranking, run)
+        if start is None:
+            rows, labels, named = read_rows_to_fit(X, Y, names)
+            contents = fit_labels(rows, labels, titles, recipe, self._ranking, run)
+        else:
+            old = _read_start(start, recipe)
+            rows, labels, named = read_more_rows(X, Y, names, old, "fit")
+            contents = learn_on(old, rows, labels, titles, self._ranking, run)
+            vectorizer = old.vectorizer
         return Learned.of(dataclasses.replace(contents, names=named, vectorizer=vectorizer))
 
-    @one_at_a_time
-    def refit(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        names: Iterable[str] | None = None,
-        epochs: int = 2,
-        **options: Unpack[LearnArguments],
-    ) -> LabelIndex:
-        """Continue learning on changed rows, starting from the current index.
-
-        Rows that the routers have never seen are held out: new rows, and those held out before. If
-        there are too few of them, seen rows are held out, and what is tuned on these trusts the
-        routers a little too much.
-
-        Parameters
-        ----------
-        X, Y : as for `fit`
-            All rows, old and new. The ranker is trained again on all of them. As a matrix, `Y` has
-            a column for each label of the index; further columns are new labels.
-        names : iterable of str
-            Names of the new labels, if the others have names.
-        epochs : int
-            Training epochs of the routers.
-        **options
-            As for `fit`.
-        """
-        old = self._fitted().contents
-        run = _check_options(options, "refit")
-        check_int("epochs", epochs, at_least=1, owner="refit")
-        rows, labels, named = read_more_rows(X, Y, names, old, "refit")
-        contents = refit_labels(old, rows, labels, epochs, self._ranking, run)
-        self._show(Learned.of(dataclasses.replace(contents, names=named)))
-        return self
-
-    @one_at_a_time
     def add_labels(
         self,
         X: Any,
@@ -197,9 +169,9 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
         The classifiers of the labels that the rows carry, or might be taken to carry, change as
         little as the rows allow. New labels are placed as `add_labels` does. If near rows vote in
         this index, the new rows will, too. From 30 rows on, halves of the new rows decide how much
-        these and the sources count. Routers, buckets and parameters stay: call `refit` with all
-        rows now and then. An index without a ranker learns new labels and counts only, and warns.
-        Before `fit`, this is `fit`.
+        these and the sources count. Routers, buckets and parameters stay: call `fit` with all rows
+        and this index as `start` now and then. An index without a ranker learns new labels and
+        counts only, and warns. Before `fit`, this is `fit`.
 
         Parameters
         ----------
@@ -398,7 +370,7 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
 
     @property
     def tuned(self) -> LabelTuneResult | None:
-        """What `fit` or `refit` chose and measured."""
+        """What `fit` chose and measured."""
         return self._fitted().contents.model.tuned
 
     # --- files ---------------------------------------------------------------------------------
@@ -477,6 +449,25 @@ class LabelIndex(LabelFront[Learned], ActsAsClassifier, SavedIndex):
             )
             index._learned = Learned.of(contents)
         return index
+
+
+def _read_start(start: Any, recipe: Recipe) -> LabelContents:
+    """Return what a fit starts from. A recipe, if one is given, must not want something else."""
+    if not isinstance(start, LabelIndex):
+        raise InvalidParameter(
+            "The 'start' parameter of fit must be a LabelIndex that has learned. "
+            f"Got {type(start).__name__} instead. Open a folder with irli.load."
+        )
+    old = start._fitted().contents
+    given = dataclasses.replace(recipe, seed=0) != as_recipe("labels")
+    for name in _SAME if given else ():
+        ours, theirs = getattr(recipe, name), getattr(old.recipe, name)
+        if ours is not None and ours != theirs:
+            raise InvalidParameter(
+                f"The '{name}' parameter of the recipe must be {theirs!r}, as in the index to "
+                f"start from. Got {ours!r} instead. Leave it out, or fit without start."
+            )
+    return old
 
 
 def _check_options(options: LearnArguments, owner: str) -> LearnOptions:

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from irli.base.logs import get_logger
 from irli.base.progress import Phases, Progress
@@ -19,11 +20,12 @@ from irli.base.types import Rows, Sparse
 from irli.engine.label_layout import LabelLayout
 from irli.labels.build.assemble import assemble_labels, read_repetitions
 from irli.labels.build.expected import LEARNING, RANKING, SCALING, expect_seconds
-from irli.labels.build.features import limit_features
+from irli.labels.build.features import as_sparse, limit_features
 from irli.labels.build.problem import LabelProblem, append_titles, make_label_problem
 from irli.labels.changes.new_labels import add_to_partitions
-from irli.labels.changes.online import NewRows, learn_rows, recalibrate
+from irli.labels.changes.online import NewRows, learn_rows, recalibrate, update_sources
 from irli.labels.contents import LabelContents
+from irli.labels.tuning.calibration import EVERY
 from irli.labels.tuning.scaling import choose_scaling
 from irli.labels.tuning.tune import RankingOptions, tune_labels
 from irli.learning import learn
@@ -31,6 +33,9 @@ from irli.learning.options import LearnOptions
 from irli.learning.repetition import Repetition, group_repetitions, join_histories
 
 log = get_logger(__name__)
+
+_FEW = 0.25  # share of the rows that may be new for an index to keep what it has chosen
+_SHORT = 0.2  # share of the epochs that its routers then need
 
 
 @limit_blas()
@@ -62,33 +67,57 @@ def fit_labels(
 
 
 @limit_blas()
-def refit_labels(
+def learn_on(
     old: LabelContents,
     rows: Rows,
     labels: Sparse,
-    epochs: int,
+    titles: Any,
     ranking: RankingOptions,
     run: LearnOptions,
 ) -> LabelContents:
-    """Continue learning on all rows (n, d), whose labels (n, L) may be more than the known ones."""
-    scaling = old.model.scaling
+    """Learn from where an index is, of all rows (n, d), whose labels (n, L) may be more.
+
+    Where most rows are known, with their labels, routers need a part of the epochs, and the ranker
+    learns from the new rows alone. Nothing is chosen again.
+    """
+    model, known, recipe, count = old.model, len(old.counts), old.recipe, rows.shape[0]
+    if titles is not None:
+        rows, labels = append_titles(rows, labels, titles)
+    scaled = model.scaling.apply(rows)
     start = add_to_partitions(
-        read_repetitions(old.model.layout),
-        scaling.apply(rows),
-        labels[:, len(old.counts) :],
-        old.recipe,
+        read_repetitions(model.layout), scaled, sp.csr_array(labels[:, known:]), recipe
     )
-    made = make_label_problem(rows, labels, old.recipe, old.trained, scaling)
-    recipe = dataclasses.replace(old.recipe, epochs=epochs)
-    with Phases(run.progress, expect_seconds(rows, labels, recipe)) as phases:
-        repetitions = _learn_in(phases, made, recipe, run, start)
+    made = make_label_problem(
+        rows, labels, recipe, old.trained, model.scaling, titles=rows.shape[0] - count
+    )
+    labelled = np.diff(labels.indptr) > 0
+    new = np.flatnonzero(~np.isin(made.seen, old.seen) & labelled)
+    few = len(new) <= _FEW * np.count_nonzero(labelled) and ranking == old.ranking
+    log.info("start: %d of %d rows are new", len(new), rows.shape[0])
+    epochs = max(1, int(_SHORT * recipe.epochs)) if few else recipe.epochs
+    short, threads = dataclasses.replace(recipe, epochs=epochs), run.thread_count
+    with Phases(run.progress, expect_seconds(rows, labels, short)) as phases:
+        repetitions = _learn_in(phases, made, short, run, start)
         layout = assemble_labels(repetitions, count_labels(labels))
-        shown, threads = phases.begin(RANKING), run.thread_count
-        new = complete_labels(
-            made, repetitions, layout, rows, labels, old.recipe, ranking, threads, shown
-        )
+        shown = phases.begin(RANKING)
+        if not few:
+            found = complete_labels(
+                made, repetitions, layout, rows, labels, recipe, ranking, threads, shown
+            )
+            return dataclasses.replace(found, history=old.history + found.history)
+        layout = update_sources(old, layout, as_sparse(scaled), labels, new, threads)
+    calibration = model.calibration
+    if calibration.complete:  # the routers have learned the labels that came before
+        calibration = calibration._replace(complete=EVERY)
     return dataclasses.replace(
-        new, history=old.history + new.history, names=old.names, vectorizer=old.vectorizer
+        old,
+        model=model._replace(layout=layout, calibration=calibration),
+        history=old.history + join_histories(repetitions),
+        rows=count,
+        counts=count_labels(labels[:count]),
+        trained=made.trained,
+        seen=np.unique(made.seen),
+        titled=_find_titles(made),
     )
 
 
@@ -142,7 +171,6 @@ def complete_labels(
     ranker = "with" if model.calibration.is_blended else "without"
     log.info("tuned: %s, %s ranker", model.parameters, ranker)
     given = rows.shape[0] - made.titles
-    near = len(np.union1d(*made.split))  # rows with labels, the titles last
     return LabelContents(
         recipe=recipe,
         model=model,
@@ -151,6 +179,13 @@ def complete_labels(
         dim=rows.shape[1],
         counts=count_labels(labels[:given]),
         trained=made.trained,
+        seen=np.unique(made.seen),
         ranking=ranking,
-        titled=[(near - made.titles, near)] if made.titles else [],
+        titled=_find_titles(made),
     )
+
+
+def _find_titles(made: LabelProblem) -> list[tuple[int, int]]:
+    """Return which of the rows with labels are titles: the last ones."""
+    near = len(np.union1d(*made.split))
+    return [(near - made.titles, near)] if made.titles else []

@@ -50,6 +50,9 @@ class Split(NamedTuple):
     held: NDArray[np.int64]
 
 
+_NO_KEYS = np.empty(0, dtype=np.uint64)
+
+
 class LabelProblem(NamedTuple):
     """A problem to learn, and the split of the rows that it comes from."""
 
@@ -59,12 +62,13 @@ class LabelProblem(NamedTuple):
     scaling: Scaling = GIVEN  # of the rows
     trials: Sequence[dict[str, Any]] = ()  # by which it was chosen, for the history
     titles: int = 0  # of labels, which are the last training rows
+    seen: NDArray[np.uint64] = _NO_KEYS  # the key of each row with its labels (n,)
 
     def save(self, folder: Path) -> None:
         """Write the arrays so that other processes can map them."""
         self.problem.save(folder)
         parts = {**self.split._asdict(), "trained": self.trained, **self.scaling.state()}
-        parts["titles"] = np.array(self.titles)
+        parts |= {"titles": np.array(self.titles), "seen": self.seen}
         for name, value in parts.items():
             np.save(folder / f"label_{name}.npy", value)
         (folder / "label_trials.json").write_text(json.dumps(list(self.trials)))
@@ -72,14 +76,14 @@ class LabelProblem(NamedTuple):
     @classmethod
     def load(cls, folder: Path) -> LabelProblem:
         """Read what `save` wrote. The arrays of the problem are memory-mapped."""
-        train, held, trained = (
-            np.load(folder / f"label_{name}.npy") for name in ("train", "held", "trained")
-        )
+        names = ("train", "held", "trained", "seen")
+        train, held, trained, seen = (np.load(folder / f"label_{name}.npy") for name in names)
         parts = {name: np.load(folder / f"label_{name}.npy") for name in Scaling._fields}
         scaling = Scaling.from_state(parts)
         trials = json.loads((folder / "label_trials.json").read_text())
         titles = int(np.load(folder / "label_titles.npy"))
-        return cls(Problem.load(folder), Split(train, held), trained, scaling, trials, titles)
+        split = Split(train, held)
+        return cls(Problem.load(folder), split, trained, scaling, trials, titles, seen)
 
 
 def make_label_problem(
@@ -135,8 +139,9 @@ def make_label_problem(
         "problem: %d labels, %d training rows, %d held out", labels.shape[1], count, len(split.held)
     )
     known = np.unique(keys[split.train])
-    keys = known if trained is None else np.union1d(known, trained)
-    return LabelProblem(problem, split, keys, scaling, titles=len(taught))
+    every = known if trained is None else np.union1d(known, trained)
+    seen = pair_keys(keys, labels)
+    return LabelProblem(problem, split, every, scaling, titles=len(taught), seen=seen)
 
 
 def append_titles(rows: Rows, labels: Sparse, titles: Any) -> tuple[Rows, Sparse]:
@@ -183,6 +188,11 @@ def row_keys(rows: Rows) -> NDArray[np.uint64]:
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
     keys: NDArray[np.uint64] = total[given.indptr[1:]] - total[given.indptr[:-1]]
     return keys
+
+
+def pair_keys(keys: NDArray[np.uint64], labels: Sparse) -> NDArray[np.uint64]:
+    """Return a key of each row and its labels (n,), for the keys of the rows alone."""
+    return np.asarray(keys ^ row_keys(labels) * _MIX)
 
 
 def hold_out(

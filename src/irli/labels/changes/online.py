@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from irli.base.logs import get_logger
 from irli.base.types import Rows, Sparse
+from irli.engine.label_layout import LabelLayout
 from irli.engine.linear import find_best_outputs
 from irli.labels.build.assemble import (
     add_near_rows,
@@ -27,6 +28,7 @@ from irli.labels.build.assemble import (
     read_repetitions,
 )
 from irli.labels.build.features import as_sparse, hash_features, to_arrays
+from irli.labels.build.problem import pair_keys, row_keys
 from irli.labels.changes.new_labels import add_to_partitions
 from irli.labels.contents import LabelContents
 from irli.labels.predictor import Predictor
@@ -70,7 +72,7 @@ def learn_rows(
     `cost` is a factor on the ranker's cost: how much a new row counts.
     """
     model, known = old.model, len(old.counts)
-    layout, labels = model.layout, given.labels
+    layout, labels, seen = model.layout, given.labels, old.seen
     counts = np.bincount(labels.indices, minlength=labels.shape[1])
     counts[:known] += old.counts
     rows = old.rows if given.partly else old.rows + labels.shape[0]
@@ -80,6 +82,8 @@ def learn_rows(
     )
     grown = assemble_labels(repetitions, counts)
     ranked = as_sparse(scaled)
+    if not given.partly:
+        seen = np.union1d(seen, pair_keys(row_keys(hash_features(scaled, old.recipe)), labels))
     near = read_near_rows(layout)
     if len(layout.starts) > 1:
         ranker = read_ranker(layout)
@@ -107,7 +111,45 @@ def learn_rows(
         near = near.extend(ranked[labelled], labels[labelled], left_out)
         grown = add_near_rows(grown, near)
     model = model._replace(layout=grown, calibration=_limit_routers(model.calibration, known))
-    return dataclasses.replace(old, rows=rows, counts=counts, model=model)
+    return dataclasses.replace(old, rows=rows, counts=counts, seen=seen, model=model)
+
+
+def update_sources(
+    old: LabelContents,
+    layout: LabelLayout,
+    rows: Sparse,
+    labels: Sparse,
+    new: NDArray[np.int64],
+    threads: int,
+) -> LabelLayout:
+    """Return the layout of new routers with the sources of an index that has seen most rows.
+
+    The ranker learns from the new rows alone. Near rows are all rows (n, D) with labels (n, L).
+    """
+    model, near = old.model, read_near_rows(old.model.layout)
+    if len(model.layout.starts) > 1:
+        ranker = widen_ranker(read_ranker(model.layout), labels.shape[1])
+        if len(new):
+            others = np.setdiff1d(np.arange(rows.shape[0]), new)
+            rng = np.random.default_rng([old.recipe.seed, 0xA1])
+            ranker = update_ranker(
+                ranker,
+                rows[new],
+                labels[new],
+                rows[rng.permutation(others)[:_REPLAYED]],
+                cost=_COSTS[0] * COST,
+                share=len(new) / rows.shape[0],
+                importance=Objective.of(old.ranking.objective, labels).importance,
+                prune=model.prune,
+                partly=False,
+                seed=old.recipe.seed,
+                threads=threads,
+            )
+        layout = add_ranker(layout, ranker)
+    if len(near.scale):
+        labelled = np.flatnonzero(np.diff(labels.indptr))
+        layout = add_near_rows(layout, NearRows.pack(rows[labelled], labels[labelled]))
+    return layout
 
 
 def _limit_routers(calibration: Calibration, known: int) -> Calibration:

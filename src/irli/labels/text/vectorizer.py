@@ -476,6 +476,7 @@ def vectorize_more(
     vectorizer: Vectorizer,
     names: Names,
     titles: Mapping[str, str] | None,
+    owner: str = "partial_fit_text",
 ) -> TextRows:
     """Turn texts and labels into matrices, with known words. New names come after the known ones.
 
@@ -488,7 +489,7 @@ def vectorize_more(
     """
     lists: list[list[str]] = []
     pairs = texts if labels is None else _pair_lists(texts, labels)
-    rows = vectorizer.transform(split_pairs(pairs, lists, "partial_fit_text"))
+    rows = vectorizer.transform(split_pairs(pairs, lists, owner))
     new = [name for name in Names.among(lists) if name not in names]
     every = Names.of([*names, *new], {**(titles or {}), **names.titles})
     # Known labels were learned from their titles before.

@@ -41,7 +41,7 @@ from irli.labels.ranking.ranker import (
 from irli.labels.tuning.calibration import ASKED, Calibration, Candidates, fit_calibration
 from irli.labels.tuning.choose import Trials
 from irli.labels.tuning.objective import BEST, Objective, mean_precision
-from irli.labels.tuning.routers import USUAL_PROBES
+from irli.labels.tuning.routers import USUAL_PROBES, list_probes
 
 _TAUGHT = 20  # labels proposed by the routers that are negatives of the ranker
 _NEAR = 100  # near rows that vote
@@ -108,7 +108,8 @@ class SourceChooser:
         How much the sources count does not change while that is compared. So the options differ in
         nothing else. `negatives` (n, L) are those that `mine` returns for the training rows.
         """
-        train, probes = self.split.train, min(self.parameters.probes, _PROBES)
+        train, least = self.split.train, list_probes(self.layout)[0]  # all of one label each
+        probes = min(self.parameters.probes, max(_PROBES, least))
         parameters = replace(self.parameters, probes=probes, candidates=_CANDIDATES, near=_NEAR)
         near = NearRows.pack(self.ranked[train], self.labels[train])
         sources = Sources(parameters, self._train(train, negatives), near)
