@@ -4,7 +4,7 @@
     mach      MACH, and re-partitioning against the same index without it, index alone
     large     a million rows and half a million labels
     annif     library titles, through Annif: our backend beside its Omikuji and TF-IDF
-    online    learning on from new rows with partial_fit, beside a new fit
+    online    learning on with partial_fit and fit(start=), beside a new fit
 
 Everything of ours is chosen on held-out training rows; test rows are only reported. In `compare`
 every index is trained and queried in a fresh process, on the same number of threads. All times are

@@ -366,7 +366,7 @@ def test_sift(run: Runner, results: Path) -> None:
 
 def test_labels_online(run: Runner) -> None:
     rows = read_rows(run("labels", "online"))
-    assert [cells[2] for cells in rows[1:]] == ["old rows", "partial_fit", "new fit"]
+    assert [cells[2] for cells in rows[1:]] == ["old rows", "fit(start=)", "partial_fit", "new fit"]
 
 
 def test_paper_labels(run: Runner, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,7 @@ def _symbols(arrays: dict[str, Any], tensors: dict[str, Any], manifest: Any) -> 
         ("near_scale", ("K",)),
         ("near_labels", ("pairs",)),
         ("trained", ("rows",)),
+        ("seen", ("taught",)),
         ("names", ("name_bytes",)),
         ("titles", ("title_bytes",)),
         ("words", ("word_bytes",)),

@@ -452,6 +452,7 @@ def test_the_phases_by_hand_are_fit(name: str, made: Made, tmp_path: Path) -> No
         dim=rows.shape[1],
         counts=count_labels(labels),
         trained=problem.trained,
+        seen=np.unique(problem.seen),
         ranking=ranking,
     )
     write_folder(tmp_path / "hand", pack_labels(contents))

@@ -77,8 +77,8 @@ def learn_on(
 ) -> LabelContents:
     """Learn from where an index is, of all rows (n, d), whose labels (n, L) may be more.
 
-    Where most rows are known, with their labels, routers need a part of the epochs, and the ranker
-    learns from the new rows alone. Nothing is chosen again.
+    Where most rows are known, with their labels, and there is a ranker, routers need a part of the
+    epochs, and the ranker learns from the new rows alone. Nothing is chosen again.
     """
     model, known, recipe, count = old.model, len(old.counts), old.recipe, rows.shape[0]
     if titles is not None:
@@ -93,6 +93,7 @@ def learn_on(
     labelled = np.diff(labels.indptr) > 0
     new = np.flatnonzero(~np.isin(made.seen, old.seen) & labelled)
     few = len(new) <= _FEW * np.count_nonzero(labelled) and ranking == old.ranking
+    few = few and model.calibration.is_blended  # else routers are all that learns
     log.info("start: %d of %d rows are new", len(new), rows.shape[0])
     epochs = max(1, int(_SHORT * recipe.epochs)) if few else recipe.epochs
     short, threads = dataclasses.replace(recipe, epochs=epochs), run.thread_count
