@@ -1,0 +1,1 @@
+"""Indexes that change: the field's runbooks, the speed of changes, drift of queries, payloads."""
