@@ -71,8 +71,6 @@ class Irli(Method):
     """Our index, which maintains itself: here at once, so that its CPU time can be told."""
 
     package = "irli"
-    maintained = True
-
     def prepare(self) -> None:
         """Make the index."""
         import irli
@@ -95,8 +93,6 @@ class Irli(Method):
 
     def maintain(self) -> None:
         """Do what would begin in the background after a change."""
-        if not self.maintained and self.index.recipe.name != "exact":
-            return
         maintenance = self.index._maintained()
         maintenance._next = 0.0  # no pause after learning: no time passes in a runbook
         maintenance.look()
@@ -120,9 +116,12 @@ class Irli(Method):
 
 
 class IrliManual(Irli):
-    """Our index, which learns once and never again."""
+    """Our index, which learns once, from the first items, and is then left alone."""
 
-    maintained = False
+    def maintain(self) -> None:
+        """Learn when there are as many items as the peers learn from."""
+        if self.index.recipe.name == "exact" and len(self.index) >= self.most // 4:
+            self.index.refresh()
 
 
 def make_recipe() -> Any:
@@ -136,10 +135,22 @@ def make_recipe() -> Any:
 
 
 def measure_curve(index: Any, queries: np.ndarray, near: np.ndarray) -> dict[str, Any]:
-    """Return recall and counted nanoseconds at the defaults, and with thresholds scaled."""
+    """Return recall and counted nanoseconds as the index stands, and along its thresholds.
+
+    Along the thresholds no query counts as strange: what these do depends on other settings.
+    """
+    from dataclasses import replace
+
     part, defaults = index._fitted(), index.defaults
-    curve = [_measure(part, defaults, factor, queries, near) for factor in (1.0, *FACTORS)]
-    return {"at": curve[0], "curve": sorted(curve[1:], key=lambda point: point[1])}
+    plain = replace(defaults, strange=None)
+    return {
+        "stands": _measure(part, defaults, 1.0, queries, near),
+        "at": _measure(part, plain, 1.0, queries, near),
+        "curve": sorted(
+            (_measure(part, plain, factor, queries, near) for factor in FACTORS),
+            key=lambda point: point[1],
+        ),
+    }
 
 
 def _measure(
@@ -150,11 +161,8 @@ def _measure(
     from irli.vectors.cost import count_query_work
 
     points = tuple(each._replace(threshold=each.threshold * factor) for each in defaults.points)
-    changed = replace(defaults, points=points) if factor != 1.0 else defaults
-    plan = part.make_plan(K, changed)
-    distances, _, work = part.searcher.measure(queries, plan)
-    # Kernels give 2 - 2 cos, or -cos: cosines are compared by what `search` returns.
-    _, rows, _ = part.searcher.measure(queries, plan)
+    plan = part.make_plan(K, replace(defaults, points=points))
+    _, rows, work = part.searcher.measure(queries, plan)
     found = np.full(rows.shape, -2.0)
     for i, query in enumerate(queries):
         there = rows[i] >= 0
@@ -282,7 +290,7 @@ class Svs(Method):
         """Take removed items out of the graph."""
         if self.index is not None and self.gone > 0.2 * self.index.size:
             self.index.consolidate()
-            self.index.compact()
+            self.index.compact(1000)
             self.gone = 0
 
     def search(self, queries: np.ndarray) -> np.ndarray:

@@ -48,6 +48,8 @@ FRESH_HEAD = [
     "lowest",
     "work at equal recall / fresh: mean",
     "highest",
+    "as it stands: recall less fresh, mean",
+    "work / fresh, mean",
 ]
 Run = dict[str, Any]
 
@@ -172,17 +174,21 @@ def _summarize(run: Run) -> list[str]:
 
 
 def _compare(run: Run, fresh: Run) -> list[str]:
-    lost, dearer = [], []
+    lost, dearer, less, more = [], [], [], []
     for each in fresh["searches"]:
         [recall, work], searches = each["at"], run["searches"]
         there = searches[each["search"]]
         lost.append(find_recall(there["curve"], work) - recall)
         dearer.append(find_work(there["curve"], recall) / work)
+        less.append(there["stands"][0] - each["stands"][0])
+        more.append(there["stands"][1] / each["stands"][1])
     return [
         f"{np.mean(lost):+.3f}",
         f"{min(lost):+.3f}",
         f"{np.mean(dearer):.2f}",
         f"{max(dearer):.2f}",
+        f"{np.mean(less):+.3f}",
+        f"{np.mean(more):.2f}",
     ]
 
 

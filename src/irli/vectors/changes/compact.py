@@ -36,14 +36,17 @@ class Changed(NamedTuple):
 
 
 def compact(
-    contents: VectorContents, changed: Changed, payloads: Payloads | None
+    contents: VectorContents, changed: Changed, payloads: Payloads | None, *, even: bool
 ) -> VectorContents:
-    """Return the contents of the items that are left, in one run. Rows are numbered anew."""
+    """Return the contents of the items that are left, in one run. Rows are numbered anew.
+
+    With `even`, buckets that hold far more than others give items away.
+    """
     layout, searcher = contents.layout, changed.searcher
     left = searcher.left.astype(np.int64)
     number = np.full(searcher.items, -1, dtype=np.int64)
     number[left] = np.arange(len(left))
-    offsets, items, codes = _join_entries(contents, changed, number)
+    offsets, items, codes = _join_entries(contents, changed, number, even)
     parts = {"codes": layout.codes, "int8": layout.int8, "centroids": layout.centroids}
     if codes.size:
         # Codes are stored by entry, so entries are the rows that are packed.
@@ -84,7 +87,7 @@ def compact(
 
 
 def _join_entries(
-    contents: VectorContents, changed: Changed, number: NDArray[np.int64]
+    contents: VectorContents, changed: Changed, number: NDArray[np.int64], even: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
     """Return offsets (R, B + 1), items by their new number, and the codes of all entries."""
     layout = contents.layout
@@ -98,6 +101,10 @@ def _join_entries(
     placed = changed.places.ravel() >= 0
     pair, row = np.concatenate([pair, pairs[placed]]), np.concatenate([row, rows[placed]])
     kept = np.flatnonzero(number[row] >= 0)
+    if even:
+        from irli.vectors.changes.level import level
+
+        pair[kept] = level(changed.searcher, pair[kept], row[kept])
     order = kept[np.argsort(pair[kept], kind="stable")]
     ends = np.bincount(pair[order], minlength=repetitions * buckets).cumsum()
     offsets = np.zeros((repetitions, buckets + 1), dtype=np.int64)

@@ -11,7 +11,6 @@ few of them, and each item is packed again only a few times.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ from irli.vectors.searcher import Searcher
 _RATIO = 8  # a run takes in the one before if that is not so many times as large
 _TRIES = 8  # buckets that an item tries
 _SLACK = 1.3  # a bucket that holds so many times the mean load gets no more items, as a rule
-_MOST = 1.45  # the same, for the best bucket of an item
+_MOST = 1.4  # the same, for the best bucket of an item
 _ROUTED = 1024  # items routed at a time
 
 
@@ -204,6 +203,17 @@ class Growth:
         return self._homes
 
 
+def limit_loads(mean: float) -> tuple[int, int]:
+    """Return how many items a bucket takes in whose best one it is, and how many of others."""
+    least = int(-(-mean // 1))  # then some bucket always has room
+    return max(least, int(_MOST * mean)), max(least, int(_SLACK * mean))
+
+
+def rank_best(logits: NDArray[np.float32]) -> NDArray[np.int32]:
+    """Return the buckets that items try (n, t), for their log-probabilities (n, B)."""
+    return top_k(logits, min(logits.shape[1], _TRIES), 1)[1].astype(np.int32)
+
+
 def _choose(
     logits: NDArray[np.float32], mean: float, loads: NDArray[np.int64], chosen: NDArray[np.int32]
 ) -> None:
@@ -212,8 +222,8 @@ def _choose(
     The best one may hold more than others: there, a search for the item itself looks first.
     """
     count, buckets = logits.shape
-    most, limit = math.ceil(_MOST * mean), math.ceil(_SLACK * mean)
-    best = top_k(logits, min(buckets, _TRIES), 1)[1].astype(np.int32)
+    most, limit = limit_loads(mean)
+    best = rank_best(logits)
     rows, taken = np.arange(count), np.full(count, -1, dtype=np.int32)
     for column in range(chosen.shape[1]):
         placed = np.full(count, -1, dtype=np.int32)

@@ -20,9 +20,10 @@ from irli.vectors.parts.part import VectorPart
 
 K = 10
 _LEAST_RECALL, _LEAST_WORK = 0.005, 0.05  # losses of the whole index that a refresh is worth
-_TURNOVER = 0.5  # changes since learning, relative to the items learned, after which it is due
+_OUTGROWN = 2.0  # times as many items as were learned, or as few, ask for other buckets
 _FEW = 1000  # rows that never need to be packed
-_REMOVED = 0.25  # share of removed rows from which on the arrays are packed anew
+_REMOVED = 0.1  # share of removed rows from which on the arrays are packed anew
+_BALANCE = 1.5  # the largest bucket, relative to the mean, that needs no packing
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,14 @@ class Found:
     recall : float
         Recall at 10, with half its 95 % interval in `margin`.
     work : float
-        Counted nanoseconds of a query.
+        Counted nanoseconds of a query, with half its 95 % interval in `work_margin`.
     queries : int
     """
 
     recall: float
     margin: float
     work: float
+    work_margin: float
     queries: int
 
     def __str__(self) -> str:
@@ -118,8 +120,9 @@ def measure(
     each = np.minimum((near <= reach).sum(axis=1), k) / k
     plan = part.make_plan(more, parameters)
     work = count_query_work(part.searcher.sizes, part.searcher.measure(queries, plan)[2])
-    margin = 1.96 * float(each.std()) / math.sqrt(len(each))
-    return Found(float(each.mean()), margin, float(work.mean()), len(each))
+    margins = (1.96 * float(x.std()) / math.sqrt(len(each)) for x in (each, work))
+    margin, work_margin = margins
+    return Found(float(each.mean()), margin, float(work.mean()), work_margin, len(each))
 
 
 def _leave_out(
@@ -145,14 +148,14 @@ def is_drifted(old: Found | None, recent: Found | None, share: float) -> bool:
     """Whether items that are `share` of all are found so much worse that learning anew is due."""
     if old is None or recent is None:
         return False
-    noise = math.hypot(old.margin, recent.margin) / 2
-    lost = old.recall - recent.recall - noise
-    return share * lost > _LEAST_RECALL or share * (recent.work / old.work - 1) > _LEAST_WORK
+    lost = old.recall - recent.recall - math.hypot(old.margin, recent.margin) / 2
+    dearer = recent.work - old.work - math.hypot(old.work_margin, recent.work_margin) / 2
+    return share * lost > _LEAST_RECALL or share * dearer > _LEAST_WORK * old.work
 
 
-def is_turned_over(learned: int, added: int, removed: int) -> bool:
-    """Whether so much has changed that learning anew is due whatever is measured."""
-    return added + removed > _TURNOVER * max(learned, 1)
+def is_outgrown(learned: int, items: int) -> bool:
+    """Whether so many items ask for other buckets than those that were learned for fewer."""
+    return items > _OUTGROWN * learned or items * _OUTGROWN < learned
 
 
 def is_sparse(rows: int, removed: int) -> bool:
@@ -160,8 +163,13 @@ def is_sparse(rows: int, removed: int) -> bool:
     return rows > _FEW and removed > _REMOVED * rows
 
 
+def is_uneven(loads: NDArray[np.int64]) -> bool:
+    """Whether some bucket holds so much more than others (R, B) that packing anew is due."""
+    return bool((loads.max(axis=1) > _BALANCE * loads.mean(axis=1) + 1).any())
+
+
 def give_advice(due: str | None, sparse: bool) -> list[str]:
     """Return what to do about an index whose routers are due to learn, or whose arrays to pack."""
     if due is not None:
         return [f"Call refresh(): {due}."]
-    return ["Call compact(): removed items take much of the memory."] if sparse else []
+    return ["Call compact(): removed items take room, or buckets are uneven."] if sparse else []

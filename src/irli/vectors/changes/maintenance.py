@@ -24,8 +24,9 @@ from irli.vectors.changes.health import (
     Health,
     give_advice,
     is_drifted,
+    is_outgrown,
     is_sparse,
-    is_turned_over,
+    is_uneven,
     measure,
     sample_rows,
 )
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_SAMPLE = 500  # items of each kind that are measured
-_EVERY, _LEAST = 0.05, 1000  # a measurement after so many changes: a share of the items, or more
+_SAMPLE = 400  # items of each kind that are measured
+_EVERY, _LEAST = 0.1, 1000  # a measurement after so many changes: a share of the items, or more
+_PACKED = 0.02  # changes since arrays were packed, of the rows, from which on buckets are evened out
 _WARM = 0.5  # with more changes than this share of the items learned, learning begins anew
 _WORSE, _DEARER = 0.01, 1.1  # what was learned is not taken if it is so much worse
 _SHARE = 0.5  # of the time that learning in the background may take
@@ -84,7 +86,7 @@ class Maintenance:
         measure_now = added + removed - self._measured >= max(
             _LEAST, int(_EVERY * self._living.part.contents.learned.items)
         )
-        if self.find_due() is None and not self._is_sparse() and not measure_now:
+        if self.find_due() is None and not self._is_to_pack() and not measure_now:
             return
         self.start(self._work)
 
@@ -126,9 +128,8 @@ class Maintenance:
             else:
                 enough = as_recipe(self._given.name).resolve(len(part), part.dim).name != "exact"
             return "there are enough items to learn from" if enough else None
-        learned = part.contents.learned.items
-        if is_turned_over(learned, *self._count_changes()):
-            return "many items were added or removed since the routers have learned"
+        if is_outgrown(part.contents.learned.items, len(part)):
+            return "the routers have learned from far fewer items, or from far more"
         return "new items are found less well, or at more work" if self._drifted else None
 
     def _count_changes(self) -> tuple[int, int]:
@@ -136,17 +137,21 @@ class Maintenance:
         before, changes = self._living.part.contents.learned, self._living.changes
         return before.added + changes.added, before.removed + changes.removed
 
-    def _is_sparse(self) -> bool:
-        return is_sparse(self._living.changes.rows, self._living.changes.gone)
+    def _is_to_pack(self) -> bool:
+        changes = self._living.changes
+        if is_sparse(changes.rows, changes.gone):
+            return True
+        few = changes.added + changes.removed < _PACKED * changes.rows
+        return not few and is_uneven(np.array(self._living.part.loads()))
 
     def _work(self) -> None:
         added, removed = self._count_changes()
-        if self.find_due() is None and not self._is_sparse():
+        if self.find_due() is None and not self._is_to_pack():
             self._measured = added + removed
             self.measure_drift()
         if self.find_due() is not None:
             self.refresh()
-        elif self._is_sparse():
+        elif self._is_to_pack():
             self.compact()
 
     # --- what ----------------------------------------------------------------------------------
@@ -166,14 +171,19 @@ class Maintenance:
         left = part.searcher.left
         share = 1 - np.searchsorted(left, bound) / max(1, len(left))
         old, recent = found
-        self._drifted = is_drifted(old, recent, float(share))
+        before = old
+        if recent is not None and self._index.tuned is not None:
+            if old is None or old.queries < _SAMPLE // 4:  # few are left to compare with
+                tuned = self._index.tuned
+                before = dataclasses.replace(recent, recall=tuned.recall, margin=0.0)
+        self._drifted = is_drifted(before, recent, float(share))
         return old, recent
 
     def compact(self) -> None:
-        """Pack the arrays anew, without removed items. The routers stay."""
+        """Pack the arrays anew, without removed items, in even buckets. The routers stay."""
         with self._working:
             part, applied = self._living.seal()
-            self._replace(part, part.compact(), applied)
+            self._replace(part, part.compact(even=True), applied)
 
     def refresh(self) -> bool:
         """Learn anew from the items that are there. Return whether the result was taken."""
@@ -185,6 +195,8 @@ class Maintenance:
                 return False
             learned, exact = packed.learned, packed.recipe.name == "exact"
             few = learned.added + learned.removed <= _WARM * max(1, learned.items)
+            wanted = as_recipe(self._given).resolve(len(packed.ids), part.dim).buckets
+            few &= wanted == packed.recipe.buckets  # others cannot go on
             queries, relevant = self.recorded.take(part, packed)
             held = packed.tuning
             if queries is None and (held.rows < 0).any() and not held.by_relevance:
@@ -289,6 +301,6 @@ class Maintenance:
             bytes=size + stats.payload_bytes,
             bytes_to_reclaim=int(size * gone / max(1, rows)) + stats.free_bytes,
             learning=self.is_busy,
-            advice=give_advice(due, self._is_sparse()),
+            advice=give_advice(due, self._is_to_pack()),
             warnings=[text for text in (self.failure, stats.warning) if text],
         )

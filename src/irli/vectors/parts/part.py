@@ -82,11 +82,14 @@ class VectorPart(Part):
             return self.searcher.layout.vectors
         return self.searcher.take(self.searcher.left.astype(np.int64))
 
-    def compact(self) -> VectorContents:
-        """Return the contents of the items that are left, packed as after a fit."""
+    def compact(self, *, even: bool = False) -> VectorContents:
+        """Return the contents of the items that are left, packed as after a fit.
+
+        With `even`, buckets that hold far more than others give items away.
+        """
         if self.changed is None:
             return self.contents
-        return compact(self.contents, self.changed, self.documents)
+        return compact(self.contents, self.changed, self.documents, even=even)
 
     @property
     def dim(self) -> int:
