@@ -231,8 +231,12 @@ class WriterLock:
                 f"The index at {folder} is open for changes in process {holder}, and only one may "
                 "change it. Close it there, or open it here for reading."
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        except BaseException:  # the disk may be full
+            os.close(self._descriptor)
+            raise
         _HELD.add(self)
 
     def release(self) -> None:

@@ -390,7 +390,7 @@ class Changeable(VectorFront[VectorPart]):
                 kind = "strings" if part.names is not None else "integers"
                 raise InvalidParameter(
                     f"The 'ids' parameter of {owner} must hold {kind}, as the ids of this index "
-                    f"are. Got {named.all()[0]!r} instead. Convert them."
+                    f"are. Got {named.all().tolist()[0]!r} instead. Convert them."
                 )
             living.rename()
         return named

@@ -27,7 +27,7 @@ from irli.base.types import StrPath
 from irli.errors import InvalidParameter
 from irli.store.store import Store, Sync
 from irli.vectors.changes.living import Living, open_files
-from irli.vectors.contents import pack_vectors
+from irli.vectors.contents import pack_vectors, unpack_vectors
 from irli.vectors.parts.part import VectorPart
 
 if TYPE_CHECKING:
@@ -60,8 +60,11 @@ def open_index(
         _create(root, metric, dim, sync)
     else:
         _check(root, metric, dim)
-        if writable and read_manifest(root).get("store") is None:
-            _add_store(root, read_folder(root), sync)
+        if read_manifest(root).get("store") is None:
+            folder = read_folder(root)
+            if not writable:  # nobody has changed it yet
+                return index._set(unpack_vectors(folder))
+            _add_store(root, folder, sync)
     part, store = open_files(root, writable=writable, sync=sync)
     contents = part.contents
     index.maintain = maintain
