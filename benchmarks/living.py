@@ -1,6 +1,6 @@
 """Indexes that change: python benchmarks/living.py NAME... (runbook, speed, drift, filters, free)
 
-    runbook   recall, work and cost step by step, beside fresh fits and peers (--act make or run)
+runbook   recall, work and cost step by step, beside fresh fits and peers (--act make or run)
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 import irli
 from irli import InvalidParameter, VectorIndex
+from irli.vectors.parameters import SearchParameters
 
 DIM = 6
 Vector = Any
@@ -383,3 +384,83 @@ def test_copies_and_pickles_are_indexes_of_their_own(index: VectorIndex) -> None
     index.add(make(2, 16, seed=8), payloads=[{"a": 1}, None])
     with pytest.raises(InvalidParameter, match="payloads"):
         pickle.dumps(index)
+
+
+def test_an_index_without_items_is_a_new_one(index: VectorIndex, tmp_path: Path) -> None:
+    """It has no codes, so its searches must not ask for any."""
+    index.defaults = SearchParameters(threshold=0.01, candidates=80, score="codes")
+    index.remove(range(400))
+    queries = make(3, 16, seed=1)
+    index.save(tmp_path / "empty")
+    copied = pickle.loads(pickle.dumps(index))
+    index.compact()
+    for empty in (index, copied, irli.load(tmp_path / "empty")):
+        assert isinstance(empty, VectorIndex)
+        assert len(empty) == 0
+        assert (empty.search(queries, 3).ids == -1).all()
+        assert (empty.search(queries, 3, filter={"a": 1}).ids == -1).all()
+    index.add(queries)
+    assert index.search(index.vector([0, 1, 2]), 1, exact=True).ids.shape == (3, 1)
+
+
+def test_a_folder_that_nobody_has_changed_is_read(tmp_path: Path) -> None:
+    VectorIndex().fit(make(20, DIM, seed=1)).save(tmp_path / "index")
+    reader = irli.open(tmp_path / "index", writable=False)
+    assert len(reader) == 20
+
+
+def test_readers_take_over_the_parameters_of_new_routers(tmp_path: Path) -> None:
+    with irli.open(
+        tmp_path / "index", metric="l2", dim=8, recipe=small_default(), maintain="manual"
+    ) as writer:
+        reader = irli.load(tmp_path / "index")
+        writer.add(make(600, 8, seed=1))
+        writer.refresh()
+        reader._living._looked = 0.0
+        assert len(reader) == 600
+        assert reader.defaults == writer.defaults
+        assert reader.recipe == writer.recipe
+        assert reader.tuned == writer.tuned
+
+
+def test_threads_of_a_reader_search_payloads_across_compactions(tmp_path: Path) -> None:
+    faults: list[BaseException] = []
+    with irli.open(tmp_path / "index", metric="l2", dim=8, maintain="manual") as writer:
+        ids = writer.add(make(40, 8, seed=1), payloads=[{"n": i} for i in range(40)])
+        reader, done = irli.load(tmp_path / "index"), threading.Event()
+
+        def look() -> None:
+            try:
+                while not done.is_set():
+                    found = reader.search(np.zeros(8), 40, filter={"n": {"$gte": 0}})
+                    reader.payload(found.ids[: found.counts].tolist()[:3])
+                    reader._living._looked = 0.0
+            except BaseException as error:
+                faults.append(error)
+
+        readers = [threading.Thread(target=look) for _ in range(3)]
+        for thread in readers:
+            thread.start()
+        for step in range(30):
+            writer.set_payload(ids, {"n": step})
+            writer.compact()
+        done.set()
+        for thread in readers:
+            thread.join()
+    assert not faults
+
+
+def test_a_reader_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from irli.vectors.changes.growth import Growth
+
+    with irli.open(tmp_path / "index", metric="l2", dim=8, maintain="manual") as writer:
+        writer.add(make(10, 8, seed=1))
+        reader = irli.load(tmp_path / "index")
+        writer.add(make(5, 8, seed=2))
+        with monkeypatch.context() as patch:
+            patch.setattr(Growth, "show", lambda *_: 1 / 0)
+            reader._living._looked = 0.0
+            with pytest.raises(ZeroDivisionError):
+                len(reader)
+        reader._living._looked = 0.0
+        assert list(reader) == list(writer) == list(range(15))

@@ -71,6 +71,7 @@ class Irli(Method):
     """Our index, which maintains itself: here at once, so that its CPU time can be told."""
 
     package = "irli"
+
     def prepare(self) -> None:
         """Make the index."""
         import irli
@@ -182,9 +183,7 @@ class FaissIvf(Method):
         self.faiss.omp_set_num_threads(1)
         lists = 1 << int(np.log2(4 * np.sqrt(self.most)))
         flat = self.faiss.IndexFlatIP(self.dim)
-        self.index = self.faiss.IndexIVFFlat(
-            flat, self.dim, lists, self.faiss.METRIC_INNER_PRODUCT
-        )
+        self.index = self.faiss.IndexIVFFlat(flat, self.dim, lists, self.faiss.METRIC_INNER_PRODUCT)
         self.keep = flat
 
     def learn(self, live: np.ndarray, ids: np.ndarray) -> None:

@@ -139,7 +139,8 @@ class LabelFront(ReadsTexts, Configured, Generic[E]):
             An earlier index of similar rows, in memory or loaded. It may be this one. Learning goes
             on from it: its labels come first, and further columns of `Y`, or `names`, are new ones.
             Where at most a quarter of the rows are new or have other labels, and it has a ranker,
-            that takes a fifth of the time; else all is chosen and ranked anew. Recipe and features are those of `start`.
+            that takes a fifth of the time; else all is chosen and ranked anew. Recipe and features
+            are those of `start`.
             Rows that its routers have never seen are held out. Not for shards.
         **options
             progress, threads, workers, device, checkpoint: see `LearnOptions`. For shards they are

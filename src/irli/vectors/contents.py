@@ -104,6 +104,12 @@ class VectorContents:
     columns: Columns | None = None
     since: Learned | None = None
 
+    def tuned_as(self, defaults: SearchParameters, tuned: TuneResult | None) -> VectorContents:
+        """Return the contents with the parameters of an index, if there is something to find."""
+        if len(self.ids) == 0:
+            return self
+        return dataclasses.replace(self, defaults=defaults, tuned=tuned)
+
     @property
     def learned(self) -> Learned:
         """What the routers have learned from."""

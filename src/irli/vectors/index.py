@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -28,12 +29,12 @@ from irli.base.threads import limit_blas
 from irli.base.types import StrPath
 from irli.engine.metric import prepare_vectors
 from irli.errors import InvalidParameter
-from irli.vectors.changes.changeable import Changeable, Maintain
+from irli.vectors.changes.changeable import Changeable, Document, Maintain, check_payloads
 from irli.vectors.contents import VectorContents, unpack_vectors
 from irli.vectors.front import RECALL, K, check_relevance, check_scale
 from irli.vectors.parameters import SearchArguments
 from irli.vectors.parts.part import VectorPart
-from irli.vectors.results import RangeResult, SearchResult
+from irli.vectors.results import RangeResult, SearchResult, add_payloads
 
 if TYPE_CHECKING:  # what a search does not need is imported where it is used
     from irli.learning.options import LearnArguments
@@ -100,6 +101,7 @@ class VectorIndex(Changeable, SavedIndex):
         queries: Any = None,
         relevance: Any = None,
         *,
+        payloads: Sequence[Document | None] | None = None,
         neighbors: Any = None,
         start: VectorIndex | None = None,
         **options: Unpack[LearnArguments],
@@ -119,6 +121,8 @@ class VectorIndex(Changeable, SavedIndex):
         relevance : sparse array of shape (n, N) or int array of shape (n, j), optional
             The items (rows of `X`) that are relevant to each query. By default its nearest
             neighbours. The recipe "exact" cannot learn it, and refuses it.
+        payloads : list of dict or None, optional
+            A document for each item, as JSON has them. Filters can ask for what they say.
         neighbors : int array of shape (N, j), optional
             The nearest neighbours of each item, without itself. By default they are computed.
         start : VectorIndex, optional
@@ -159,9 +163,15 @@ class VectorIndex(Changeable, SavedIndex):
         wanted = None if relevance is None else as_relevance(relevance, len(queries), count)
         near = None if neighbors is None else _check_neighbors(neighbors, count)
         named = make_ids(ids, count)
+        if payloads is not None:  # fails early
+            from irli.store.documents import encode
+
+            check_payloads(payloads, count, "fit")
+            encode(payloads)
         if recipe.name == "exact":
             contents = assemble_exact(vectors, metric, recipe, ids=named.values)
-            return self._set(dataclasses.replace(contents, strings=named.strings), source)
+            contents = dataclasses.replace(contents, strings=named.strings)
+            return self._set(contents, source, payloads)
 
         from irli.learning import check_device, learn
         from irli.learning.repetition import group_repetitions
@@ -197,16 +207,23 @@ class VectorIndex(Changeable, SavedIndex):
             phases.begin("tuning")
             part = VectorPart(dataclasses.replace(contents, strings=named.strings))
             tuned = part.tune(RECALL, K, truth=truth, threads=run.thread_count)
-        return self._take_over(
-            part, recipe=contents.recipe, defaults=tuned.parameters, tuned=tuned, _source=source
-        )
+        found = {"recipe": contents.recipe, "defaults": tuned.parameters, "tuned": tuned}
+        living = self._with_payloads(part, payloads)
+        return self._take_over(part, _living=living, _source=source, **found)
 
-    def _set(self, contents: VectorContents, source: MappedFile | None = None) -> VectorIndex:
+    def _set(
+        self,
+        contents: VectorContents,
+        source: MappedFile | None = None,
+        payloads: Sequence[Document | None] | None = None,
+    ) -> VectorIndex:
+        part = VectorPart(contents)
         return self._take_over(
-            VectorPart(contents),
+            part,
             recipe=contents.recipe,
             defaults=contents.defaults,
             tuned=contents.tuned,
+            _living=self._with_payloads(part, payloads),
             _source=source,
         )
 
@@ -218,6 +235,7 @@ class VectorIndex(Changeable, SavedIndex):
         k: int = 10,
         *,
         filter: Any = None,
+        with_payload: bool = False,
         threads: int | None = None,
         **parameters: Unpack[SearchArguments],
     ) -> SearchResult:
@@ -231,6 +249,8 @@ class VectorIndex(Changeable, SavedIndex):
             item, and returns whether to allow it. A list of filters, or an array with a row for
             each query, holds one filter for each query; None allows all. `allow` prepares a filter
             for many calls.
+        with_payload : bool
+            Whether the result has `payloads`, the documents of the items found.
         threads : int
             -1 uses every core. A single query uses several for the repetitions of large routers.
         **parameters
@@ -244,10 +264,17 @@ class VectorIndex(Changeable, SavedIndex):
             are found, the other columns have id -1, or None if ids are strings, and an infinite
             distance.
         """
-        found = self._search(self._fitted(), queries, k, filter, threads, parameters)
+        part = self._fitted()
+        try:
+            found = self._search(part, queries, k, filter, threads, parameters)
+        except InvalidParameter:
+            if part is self._engine:
+                raise
+            part = self._fitted()  # it has learned meanwhile, and has other defaults
+            found = self._search(part, queries, k, filter, threads, parameters)
         if self.record_share:
             self._record_some(queries)
-        return found
+        return add_payloads(found, part.payloads_of(found.ids)) if with_payload else found
 
     def search_range(
         self,
@@ -255,6 +282,7 @@ class VectorIndex(Changeable, SavedIndex):
         radius: float,
         *,
         filter: Any = None,
+        with_payload: bool = False,
         threads: int | None = None,
         **parameters: Unpack[SearchArguments],
     ) -> RangeResult:
@@ -265,7 +293,7 @@ class VectorIndex(Changeable, SavedIndex):
 
         Parameters
         ----------
-        queries, filter, threads, **parameters
+        queries, filter, with_payload, threads, **parameters
             As for `search`.
         radius : float
             The largest distance, as `search` returns it: squared for l2, 1 - cos for cosine. For
@@ -283,7 +311,17 @@ class VectorIndex(Changeable, SavedIndex):
         >>> index.search_range([[0.0], [3.0], [9.0]], radius=4).split()[1].ids
         array(['c', 'b'], dtype=object)
         """
-        return self._search_range(self._fitted(), queries, radius, filter, threads, parameters)
+        part = self._fitted()
+        try:
+            found = self._search_range(part, queries, radius, filter, threads, parameters)
+        except InvalidParameter:
+            if part is self._engine:
+                raise
+            part = self._fitted()
+            found = self._search_range(part, queries, radius, filter, threads, parameters)
+        if with_payload:
+            found.payloads = part.payloads_of(found.ids)
+        return found
 
     # --- inspecting ----------------------------------------------------------------------------
 

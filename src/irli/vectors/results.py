@@ -32,11 +32,14 @@ class SearchResult(_Pair):
         Squared distances for l2, inner products for ip, 1 - cos for cosine.
     ids : int64 array of the same shape, or an object array of str if the ids are strings
         Padding has id -1, or None.
+    payloads : list of lists of dict or None, or a list of them for a single query
+        With ``with_payload=True``: the payload of each item, or None if it has none. Else None.
     metric : str
     """
 
     __slots__ = ()
     metric: str = "l2"
+    payloads: list[Any] | None = None
 
     @property
     def counts(self) -> Any:
@@ -64,6 +67,10 @@ class _IpResult(SearchResult):
 class _CosineResult(SearchResult):
     __slots__ = ()
     metric = "cosine"
+
+
+class PayloadResult(SearchResult):
+    """A result with payloads, which has room for attributes."""
 
 
 RESULTS: dict[str, type[SearchResult]] = {
@@ -103,6 +110,8 @@ class RangeResult(_Triple):
         The items of query i are those from `lims[i]` to `lims[i + 1]`, nearest first.
     distances : float32 array of shape (lims[n],)
     ids : int64 array of shape (lims[n],), or an object array of str if the ids are strings
+    payloads : list of dict or None
+        With ``with_payload=True``: the payload of each item, or None if it has none. Else None.
     metric : str
 
     Examples
@@ -116,6 +125,7 @@ class RangeResult(_Triple):
     """
 
     metric: str = "l2"
+    payloads: list[Any] | None = None
 
     def __repr__(self) -> str:
         return _describe("RangeResult", self)
@@ -132,14 +142,27 @@ class RangeResult(_Triple):
 
     def split(self) -> list[SearchResult]:
         """Return the results of the single queries."""
-        kind = RESULTS[self.metric]
-        parts = pairwise(self.lims.tolist())
-        return [kind(self.distances[start:stop], self.ids[start:stop]) for start, stop in parts]
+        kind, payloads = RESULTS[self.metric], self.payloads
+        parts = []
+        for start, stop in pairwise(self.lims.tolist()):
+            part = kind(self.distances[start:stop], self.ids[start:stop])
+            parts.append(part if payloads is None else add_payloads(part, payloads[start:stop]))
+        return parts
+
+
+def add_payloads(found: SearchResult, payloads: list[Any]) -> SearchResult:
+    """Return a result with the payloads of its items."""
+    result = PayloadResult(*found)
+    vars(result).update(metric=found.metric, payloads=payloads)
+    return result
 
 
 def _describe(name: str, result: SearchResult | RangeResult) -> str:
     """Return the `repr` of a result, which says what its distances are."""
-    fields = ", ".join(f"{field}={value!r}" for field, value in result._asdict().items())
+    values = result._asdict()
+    if result.payloads is not None:
+        values["payloads"] = result.payloads
+    fields = ", ".join(f"{field}={value!r}" for field, value in values.items())
     return f"{name}({fields})  # {result.metric}: {MEANING[result.metric]}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -267,9 +266,9 @@ class Changeable(VectorFront[VectorPart]):
             raise InvalidParameter(
                 "The index of snapshot must have a folder. Got one in memory. Use save(path)."
             )
-        from irli.vectors.changes.opening import copy_folder
+        from irli.store.snapshots import take_snapshot
 
-        copy_folder(living, Path(path))
+        take_snapshot(living.root, path)
 
     def close(self) -> None:
         """Wait for what goes on in the background, and close the folder. Searches still answer."""
@@ -309,7 +308,9 @@ class Changeable(VectorFront[VectorPart]):
                 "save(path), and open it with irli.load."
             )
         packed = copy.copy(self)
-        packed._take_over(VectorPart(dataclasses.replace(part.compact(), keys=None)))
+        contents = dataclasses.replace(part.compact(), keys=None)
+        contents = contents.tuned_as(self.defaults, self.tuned)
+        packed._take_over(VectorPart(contents), defaults=contents.defaults, tuned=contents.tuned)
         return packed.__getstate__()
 
     def __copy__(self) -> Self:
@@ -332,11 +333,23 @@ class Changeable(VectorFront[VectorPart]):
                 store.add_payloads(0, part.payloads(part.searcher.left.astype(np.int64)))
                 contents = dataclasses.replace(contents, keys=None)
             self._living = Living(VectorPart(contents), store, None, self._show)
+            self._show(self._living.part)
         return self._living
 
-    def _show(self, part: VectorPart) -> None:
+    def _with_payloads(self, part: VectorPart, payloads: Any) -> Living | None:
+        """Return what changes an index that was fitted with payloads."""
+        if payloads is None:
+            return None
+        from irli.store.store import Store
+        from irli.vectors.changes.living import Living
+
+        store = Store.in_memory(part.dim, first_key=len(part))
+        store.add_payloads(0, payloads)
+        return Living(part, store, None, self._show)
+
+    def _show(self, part: VectorPart, **settings: Any) -> None:
         """Answer with a new version of the items."""
-        self._take_over(part)
+        self._take_over(part, **settings)
 
     def _add(
         self, X: Any, ids: Any, payloads: Sequence[Document | None] | None, *, replace: bool
@@ -345,11 +358,7 @@ class Changeable(VectorFront[VectorPart]):
         array = np.asarray(X) if not hasattr(X, "ndim") else X
         vectors = as_vectors(array[None] if array.ndim == 1 else array, "X", self.dim)
         vectors = prepare_vectors(check_scale(vectors, "X", self.metric), self.metric)
-        if payloads is not None and len(payloads) != len(vectors):
-            raise InvalidParameter(
-                f"The 'payloads' parameter of {owner} must hold a document, or None, for each of "
-                f"{len(vectors)} items. Got {len(payloads)} instead. Pass as many."
-            )
+        check_payloads(payloads, len(vectors), owner)
         living = self._live()
         with living.lock:
             named = self._name(living, ids, len(vectors), owner)
@@ -394,6 +403,15 @@ class Changeable(VectorFront[VectorPart]):
                 )
             living.rename()
         return named
+
+
+def check_payloads(payloads: Any, count: int, owner: str) -> None:
+    """Raise unless there is a document, or None, for each item."""
+    if payloads is not None and len(payloads) != count:
+        raise InvalidParameter(
+            f"The 'payloads' parameter of {owner} must hold a document, or None, for each of "
+            f"{count} items. Got {len(payloads)} instead. Pass as many."
+        )
 
 
 def as_id(id: Any) -> Any:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from irli.base.ids import Ids
 from irli.base.memory import align
+from irli.base.recipe import as_recipe
 from irli.base.strings import Strings
 from irli.engine.pq import pack_blocks, unpack_blocks
 from irli.engine.prefilter import round_items
@@ -41,9 +42,12 @@ def compact(
     """Return the contents of the items that are left, in one run. Rows are numbered anew.
 
     With `even`, buckets that hold far more than others give items away.
+    If none is left, there is nothing to route to: the index compares all items, as a new one does.
     """
     layout, searcher = contents.layout, changed.searcher
     left = searcher.left.astype(np.int64)
+    if len(left) == 0:
+        return _empty(contents)
     number = np.full(searcher.items, -1, dtype=np.int64)
     number[left] = np.arange(len(left))
     offsets, items, codes = _join_entries(contents, changed, number, even)
@@ -84,6 +88,17 @@ def compact(
         ),
         columns=None if payloads is None else payloads.take_columns(left),
     )
+
+
+def _empty(contents: VectorContents) -> VectorContents:
+    from irli.vectors.build.assemble import assemble_exact
+
+    none = contents.layout.vectors[:0]
+    exact = as_recipe("exact").resolve(1, none.shape[1])
+    ids = np.empty(0, dtype=np.int64)
+    strings = None if contents.strings is None else Strings.of([])
+    empty = assemble_exact(none, contents.metric, exact, ids=ids)
+    return dataclasses.replace(empty, strings=strings, keys=ids)
 
 
 def _join_entries(

@@ -221,7 +221,7 @@ def _choose(
 
     The best one may hold more than others: there, a search for the item itself looks first.
     """
-    count, buckets = logits.shape
+    count = len(logits)
     most, limit = limit_loads(mean)
     best = rank_best(logits)
     rows, taken = np.arange(count), np.full(count, -1, dtype=np.int32)

@@ -13,9 +13,7 @@ from irli.vectors.changes.growth import limit_loads, rank_best
 from irli.vectors.searcher import Searcher
 
 
-def level(
-    searcher: Searcher, pair: NDArray[np.int64], row: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def level(searcher: Searcher, pair: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return where each entry is to be: r B + bucket.
 
     Parameters

@@ -37,7 +37,8 @@ class Living:
     root : Path or None
         The folder of the index, if it has one.
     show : function
-        Called with each new version. A search that begins then uses it.
+        Called with each version after the first, and with settings of the index that come with it.
+        A search that begins then uses it.
     """
 
     def __init__(
@@ -45,16 +46,15 @@ class Living:
         part: VectorPart,
         store: Store,
         root: Path | None,
-        show: Callable[[VectorPart], None],
+        show: Callable[..., None],
     ) -> None:
         self.lock = threading.RLock()
         self.root, self.store, self._show = root, store, show
-        self._looked = 0.0
+        self._looked, self._behind = 0.0, False
         self._manifest = self._mark_manifest()
         self._follow_lock = threading.Lock()
         self.changes = Changes(part, store)
         self.changes.apply(store.read_since(store.applied))
-        show(self.changes.part)
 
     @property
     def is_reader(self) -> bool:
@@ -137,7 +137,7 @@ class Living:
                 self.store.applied = before
                 raise
             self.changes = changes
-            self._show(changes.part)
+            self._show_anew()
             self.store.fold(applied)
 
     # --- following -----------------------------------------------------------------------------
@@ -149,20 +149,27 @@ class Living:
             return
         try:
             self._looked = now
-            mark = self._mark_manifest()
+            mark, changed = self._mark_manifest(), self.store.changed()
             if mark != self._manifest:
                 self._open_again()
-                self._manifest = mark
-            elif self.store.changed():
+                self._manifest, self._behind = mark, False
+            self._behind |= changed
+            if self._behind:
                 self._catch_up()
+                self._behind = False
+        except BaseException:  # such as an error of the disk: read all of it the next time
+            self.changes = Changes(self._read_fitted(), self.store)
+            raise
         finally:
             self._follow_lock.release()
 
     def _catch_up(self) -> None:
         try:
-            self._show(self.changes.apply(self.store.read_since(self.changes.seq)))
+            batches = self.store.read_since(self.changes.seq)
         except Folded:
             self._open_again()
+        else:
+            self._show(self.changes.apply(batches))
 
     def _open_again(self) -> None:
         """Open new arrays, and what has changed since. Old ones serve searches that have begun."""
@@ -171,8 +178,15 @@ class Living:
         part, store = open_files(self.root, writable=False, sync="normal")
         changes = Changes(part, store)
         changes.apply(store.read_since(store.applied))
+        # The old store is closed when the last search is done that reads payloads in it.
         self.store, self.changes = store, changes
-        self._show(changes.part)
+        self._show_anew()
+
+    def _show_anew(self) -> None:
+        """Show new arrays, with the parameters that they were tuned to."""
+        contents = self.part.contents
+        tuned = {"defaults": contents.defaults, "tuned": contents.tuned}
+        self._show(self.part, recipe=contents.recipe, **tuned)
 
     def _mark_manifest(self) -> tuple[int, int]:
         """Return what tells one manifest from the next."""

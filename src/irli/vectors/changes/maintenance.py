@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ from irli.vectors.changes.health import (
 from irli.vectors.changes.living import Living
 from irli.vectors.changes.recorded import Recorded
 from irli.vectors.changes.refit import refit
-from irli.vectors.contents import VectorContents
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.part import VectorPart
 
@@ -44,7 +43,9 @@ log = get_logger(__name__)
 
 _SAMPLE = 400  # items of each kind that are measured
 _EVERY, _LEAST = 0.1, 1000  # a measurement after so many changes: a share of the items, or more
-_PACKED = 0.02  # changes since arrays were packed, of the rows, from which on buckets are evened out
+_PACKED = (
+    0.02  # changes since arrays were packed, of the rows, from which on buckets are evened out
+)
 _WARM = 0.5  # with more changes than this share of the items learned, learning begins anew
 _WORSE, _DEARER = 0.01, 1.1  # what was learned is not taken if it is so much worse
 _SHARE = 0.5  # of the time that learning in the background may take
@@ -171,11 +172,10 @@ class Maintenance:
         left = part.searcher.left
         share = 1 - np.searchsorted(left, bound) / max(1, len(left))
         old, recent = found
-        before = old
-        if recent is not None and self._index.tuned is not None:
-            if old is None or old.queries < _SAMPLE // 4:  # few are left to compare with
-                tuned = self._index.tuned
-                before = dataclasses.replace(recent, recall=tuned.recall, margin=0.0)
+        before, tuned = old, self._index.tuned
+        few = old is None or old.queries < _SAMPLE // 4  # to compare with
+        if few and recent is not None and tuned is not None:
+            before = dataclasses.replace(recent, recall=tuned.recall, margin=0.0)
         self._drifted = is_drifted(before, recent, float(share))
         return old, recent
 
@@ -183,7 +183,9 @@ class Maintenance:
         """Pack the arrays anew, without removed items, in even buckets. The routers stay."""
         with self._working:
             part, applied = self._living.seal()
-            self._replace(part, part.compact(even=True), applied)
+            index = self._index
+            packed = part.compact(even=True).tuned_as(index.defaults, index.tuned)
+            self._living.replace(packed, applied)
 
     def refresh(self) -> bool:
         """Learn anew from the items that are there. Return whether the result was taken."""
@@ -224,7 +226,7 @@ class Maintenance:
             if not exact and not self._is_better(part, VectorPart(made), made.defaults, queries):
                 log.info("refresh: the routers of before stay")
                 return False
-            self._replace(part, made, applied, defaults=made.defaults, tuned=made.tuned)
+            self._living.replace(made, applied)
             self._measured, self._drifted, self.failure = 0, False, None
             return True
 
@@ -260,15 +262,6 @@ class Maintenance:
             if new.recall <= old.recall + _WORSE and new.work > _DEARER * old.work:
                 return False
         return True
-
-    def _replace(
-        self, part: VectorPart, contents: VectorContents, applied: int, **attributes: Any
-    ) -> None:
-        index = self._index
-        given = {"defaults": index.defaults, "tuned": index.tuned} | attributes
-        contents = dataclasses.replace(contents, **given)
-        self._living.replace(contents, applied)
-        vars(index).update(given, recipe=contents.recipe)
 
     # --- health --------------------------------------------------------------------------------
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,6 @@ from irli.base.folder import (
     Folder,
     changing,
     claim,
-    holding,
     publish,
     read_folder,
     read_manifest,
@@ -72,15 +69,15 @@ def open_index(
     if contents.recipe.name != "exact" and index._given["recipe"] == AUTO:
         # Learning anew, what depends on the data is chosen again.
         given["recipe"] = dataclasses.replace(contents.recipe, **_BY_DATA)
-    vars(index).update(
+    living = Living(part, store, root, index._show)
+    return index._take_over(
+        living.part,
         _given=index._given | given,
+        _living=living,
         recipe=contents.recipe,
         defaults=contents.defaults,
         tuned=contents.tuned,
-        metric=contents.metric,
     )
-    index._living = Living(part, store, root, index._show)
-    return index
 
 
 def _create(root: Path, metric: str, dim: int, sync: Sync) -> None:
@@ -137,35 +134,3 @@ def write_with_payloads(root: Path, folder: Folder, part: VectorPart) -> None:
     with changing(root):
         entry = store.write_copy(root, store.last_seq)
         publish(root, dataclasses.replace(folder, store=entry))
-
-
-def copy_folder(living: Living, root: Path) -> None:
-    """Copy the folder of an index while it may be changed. Arrays are linked, if possible."""
-    source = living.root
-    if source is None:
-        raise LookupError("the index has no folder")
-    claim(root)
-    if (root / MANIFEST).exists():
-        raise InvalidParameter(
-            f"The 'path' parameter of snapshot must be a new folder. Got {os.fspath(root)!r}, "
-            "which has an index. Choose another one, or remove it."
-        )
-    with holding(source):
-        manifest = read_manifest(source)
-        for entry in manifest["files"].values():
-            _link(source / entry["file"], root / entry["file"])
-        living.store.copy_to(root)
-        shutil.copyfile(source / MANIFEST, root / MANIFEST)
-        _sync(root / MANIFEST)
-
-
-def _link(source: Path, target: Path) -> None:
-    with suppress(OSError):
-        return os.link(source, target)
-    shutil.copyfile(source, target)
-    _sync(target)
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())

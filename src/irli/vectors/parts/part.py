@@ -14,7 +14,7 @@ from irli._native import SearchPlan
 from irli.base.checks import LONGEST
 from irli.base.distance import worst_distance
 from irli.base.folder import VECTORS, Folder, read_folder
-from irli.base.ids import Allowed, Deny, Ids, TextIds, Where
+from irli.base.ids import Allowed, Deny, Ids, TextIds, Where, is_item
 from irli.base.parts.local import Part
 from irli.base.threads import thread_count
 from irli.engine.metric import ANSWER_FORM, prepare_vectors
@@ -104,6 +104,19 @@ class VectorPart(Part):
     def payloads(self, rows: NDArray[np.int64]) -> list[dict[str, Any] | None]:
         """Return the payloads of rows (n,). None is no payload."""
         return [None] * len(rows) if self.documents is None else self.documents.take(rows)
+
+    def payloads_of(self, ids: NDArray[Any]) -> list[Any]:
+        """Return the payloads of ids that a search has found, as nested as they are."""
+        flat = ids.ravel()
+        there = np.flatnonzero(is_item(flat))
+        found: list[Any] = [None] * len(flat)
+        rows = self.ids.find(flat[there].tolist()) if len(there) else there
+        for place, payload in zip(there.tolist(), self.payloads(rows), strict=True):
+            found[place] = payload
+        if ids.ndim == 1:
+            return found
+        width = ids.shape[1]
+        return [found[start : start + width] for start in range(0, len(found), width)]
 
     def allow(self, filter: Any) -> Allowed:
         """Return the rows that a filter allows: by ids, or by what payloads say."""
@@ -342,9 +355,19 @@ class VectorPart(Part):
 
     # --- files ---------------------------------------------------------------------------------
 
-    def pack(self, held: bool = True, **changes: Any) -> Folder:
-        """Return this part as a folder in memory. Without `held`, it has no queries to tune by."""
-        contents = dataclasses.replace(self.compact(), **changes)
+    def pack(
+        self,
+        held: bool = True,
+        defaults: SearchParameters | None = None,
+        tuned: TuneResult | None = None,
+    ) -> Folder:
+        """Return this part as a folder in memory, with the parameters of an index if it has some.
+
+        Without `held`, it has no queries to tune by.
+        """
+        contents = self.compact()
+        if defaults is not None:
+            contents = contents.tuned_as(defaults, tuned)
         if not held:
             contents = dataclasses.replace(contents, tuning=hold_out(self.tuning.queries[:0]))
         return pack_vectors(contents)
