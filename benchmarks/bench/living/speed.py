@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.living.methods import K, TARGET, Hnsw, count_seconds
+from bench.living.methods import TARGET, Hnsw, K, count_seconds
 
 BASE, ADDED, BATCH, SINGLE = 60_000, 20_000, 1000, 500
 METHODS = {"irli": {}, "hnswlib": {"ef": 200}, "hnswlib-100": {"ef": 100}, "hnswlib-40": {"ef": 40}}

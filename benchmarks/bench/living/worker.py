@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.living.methods import K, METHODS, TARGET, Method, count_seconds
+from bench.living.methods import METHODS, TARGET, K, Method, count_seconds
 
 
 class Live:

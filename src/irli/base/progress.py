@@ -35,8 +35,8 @@ def track(things: Iterable[T], progress: Progress, what: str) -> Iterator[T]:
 
 
 @contextmanager
-def ticking(total: int, progress: Progress, what: str) -> Iterator[Callable[[], None]]:
-    """Give a function to call after each of `total` steps, from any thread.
+def ticking(total: int, progress: Progress, what: str) -> Iterator[Callable[..., None]]:
+    """Give a function to call after each of `total` steps, or after so many, from any thread.
 
     Examples
     --------
@@ -47,12 +47,12 @@ def ticking(total: int, progress: Progress, what: str) -> Iterator[Callable[[], 
     lock, done, started = Lock(), 0, time.monotonic()
     bar = _open_bar(total, what) if progress is True and _is_watched() else None
 
-    def tick() -> None:
+    def tick(steps: int = 1) -> None:
         nonlocal done
         with lock:
-            done += 1
+            done += steps
             if bar is not None:
-                bar.update()
+                bar.update(steps)
             elif callable(progress):
                 progress(done, total, what)
 

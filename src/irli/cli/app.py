@@ -1,7 +1,8 @@
 """The program `irli`: list the commands, import a command when it runs, and report errors.
 
 Importing commands late lets `irli --help` answer at once. The commands are in `irli.cli.vectors`,
-`irli.cli.labels` and `irli.cli.plan`. To add one, write it there and list it in `COMMANDS`.
+`irli.cli.changes`, `irli.cli.labels` and `irli.cli.plan`. To add one, write it there and list it in
+`COMMANDS`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ COMMANDS = {
     "eval": Command("vectors", "Measure the recall, work and speed of an index."),
     "tune": Command("vectors", "Find the fastest search that reaches a recall."),
     "info": Command("vectors", "Show the contents and the training history of an index."),
+    "add": Command("changes", "Add the items of a file to an index."),
+    "remove": Command("changes", "Remove items by their ids or payloads."),
+    "compact": Command("changes", "Give back what removed items take."),
+    "refresh": Command("changes", "Let the routers of an index learn anew."),
+    "health": Command("changes", "Measure an index after changes, and say what to do."),
     "plan": Command("plan", "Predict build time, memory and speed on a cluster."),
     "labels": Command("labels", "Learn and predict labels of feature rows or texts."),
 }

@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, get_args, get_type_hints
@@ -29,6 +30,7 @@ from irli.base.folder import (
     read_manifest,
 )
 from irli.base.ids import is_item
+from irli.base.item_files import Items, read_items, read_payloads
 from irli.base.metrics import recall as recall_at
 from irli.base.recipe import Recipe, recipe
 from irli.base.vector_files import HDF5, check_file, read_ground_truth, read_vectors
@@ -62,6 +64,15 @@ Index = Annotated[Path, Argument(help="Index folder.")]
 Threads = Annotated[int | None, Option(help="Number of threads. Default, or -1: one per core.")]
 K = Annotated[int, Option("--k", "-k", min=1, help="Number of neighbours per query.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
+Key = Annotated[
+    str | None, Option(help="Array of an HDF5 file; key or column of the vectors (vector).")
+]
+Limit = Annotated[int | None, Option(min=1, help="Read at most this many vectors.")]
+# Of files of items.
+Ids = Annotated[Path | None, Option(help="Ids of the items, .npy.")]
+IdKey = Annotated[str, Option(help="Key of JSON lines, or column of Parquet, with the ids.")]
+FirstId = Annotated[int | None, Option(min=0, help="Or number the items from here up.")]
+Payloads = Annotated[Path | None, Option(help="Payloads of the items, .jsonl: one in a line.")]
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -83,7 +94,8 @@ def open_vectors(path: Path) -> AnyVectors:
     """Open a vector index, sharded or not."""
     if read_manifest(path)["kind"] == SHARDS:
         return ShardedIndex.load(path)
-    return VectorIndex.from_folder(read_index(path, VECTORS))
+    folder = read_index(path, VECTORS)
+    return VectorIndex.from_folder(folder) if folder.store is None else VectorIndex.load(path)
 
 
 def read_settings(pairs: list[str]) -> Values:
@@ -145,6 +157,76 @@ def read_npy(path: Path) -> NDArray[Any]:
     with _translate_errors(path, "a whole .npy file of numbers"), path.open("rb") as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return array
+
+
+def read_batches(
+    path: Path,
+    key: str | None,
+    id_key: str,
+    ids: Path | None,
+    first_id: int | None,
+    payloads: Path | None,
+    limit: int | None = None,
+) -> Iterator[Items]:
+    """Yield the items of a file, with the ids and payloads of other files if it has none."""
+    check_at_most_one(ids=ids, **{"first-id": first_id})
+    named = None if ids is None else read_npy(ids)
+    documents = None if payloads is None else read_payloads(payloads)
+    start = 0
+    for items in read_items(path, key, id_key):
+        count = len(items.vectors) if limit is None else min(len(items.vectors), limit - start)
+        if count <= 0:
+            break
+        own = [name for name, value in (("ids", items.ids), ("payloads", items.payloads)) if value]
+        given = {"ids": named is not None or first_id is not None, "payloads": documents}
+        for name in own:
+            if given[name]:
+                raise InvalidParameter(
+                    f"The {name} must come from one file. Got a file of them beside {path}, which "
+                    f"has {name}. Leave out the option."
+                )
+        some = items._replace(
+            vectors=items.vectors[:count],
+            ids=None if items.ids is None else items.ids[:count],
+            payloads=None if items.payloads is None else items.payloads[:count],
+        )
+        if named is not None:
+            some = some._replace(ids=named[start : start + count].tolist())
+        elif first_id is not None:
+            some = some._replace(ids=list(range(first_id + start, first_id + start + count)))
+        if documents is not None:
+            some = some._replace(payloads=list(islice(documents, count)))
+        start += count
+        for option, beside in (("--ids", some.ids), ("--payloads", some.payloads)):
+            if beside is not None and len(beside) != count:
+                raise InvalidParameter(
+                    f"The {option} file must have a line or a row for each item of {path}. Got "
+                    f"{start - count + len(beside)}, and there are more items. Check both files."
+                )
+        yield some
+
+
+def read_all(batches: Iterator[Items]) -> tuple[NDArray[Any], list[Any] | None, list[Any] | None]:
+    """Return all vectors (n, d) of a file, and the ids and payloads that there are."""
+    every = list(batches)
+    if not every:
+        raise InvalidParameter("The file of items must hold one. Got none. Check it.")
+    ids = None if every[0].ids is None else [id for some in every for id in some.ids or ()]
+    payloads = None
+    if any(some.payloads for some in every):
+        payloads = [one for some in every for one in some.payloads or [None] * len(some.vectors)]
+    return np.concatenate([some.vectors for some in every]), ids, payloads
+
+
+def read_json(option: str, text: str) -> Any:
+    """Return the JSON value of an option."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidParameter(
+            f'The {option} option must be a JSON object, such as \'{{"lang": "en"}}\'. Got {text} '
+            f"instead, which cannot be read: {error}. Put it between single quotes."
+        ) from None
 
 
 def read_relevance(path: Path) -> Any:
@@ -301,6 +383,20 @@ def format_results(found: SearchResult) -> str:
     )
 
 
+def format_payloads(found: SearchResult) -> str:
+    """Return a line for each item that was found, with its payload."""
+    lines = []
+    queries = zip(*found, found.payloads or (), found.counts, strict=True)
+    for query, (distances, ids, payloads, count) in enumerate(islice(queries, _SHOWN)):
+        lines.append(f"query {query}:{'' if count else ' nothing'}")
+        for distance, id, payload in islice(zip(distances, ids, payloads, strict=True), count):
+            told = "" if payload is None else f" {json.dumps(payload, ensure_ascii=False)}"
+            lines.append(f"  {id} ({distance:.4g}){told}")
+    if len(found.ids) > _SHOWN:
+        lines.append(f"... and {len(found.ids) - _SHOWN} more; --json prints all of them")
+    return "\n".join(lines)
+
+
 def format_pairs(what: str, found: Sequence[Sequence[tuple[object, float]]]) -> str:
     """Return a line for each of the first rows: what was found, with distances or scores."""
     lines = []
@@ -325,6 +421,11 @@ simd      {stats["simd"]} instructions of this processor
 search    {format_parameters(stats["defaults"])}
 {format_recipe(stats["recipe"])}
 """
+    if changes := stats.get("changes"):
+        text += (
+            f"changes   {changes['added']} items added and {changes['removed']} removed since "
+            f"{changes['learned']} were learned; refreshed {changes['refreshes']} times\n"
+        )
     return text + "\n" + format_history(history)
 
 

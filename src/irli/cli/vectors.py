@@ -16,6 +16,7 @@ from irli._native import simd
 from irli.base.checks import as_vectors, check_choice
 from irli.base.files import claim_file, open_output
 from irli.base.ids import is_item
+from irli.base.item_files import has_payloads
 from irli.base.recipe import AUTO
 from irli.base.sparse import as_relevance, find_heaviest
 from irli.base.threads import thread_count
@@ -29,7 +30,7 @@ from irli.base.vector_files import (
 )
 from irli.cli import console
 from irli.cli import labels as label_commands
-from irli.cli.console import Index, Json, K, Threads
+from irli.cli.console import IdKey, Ids, Index, Json, K, Key, Limit, Payloads, Threads
 from irli.cluster.build.workdir import clear
 from irli.cluster.index import ShardedIndex
 from irli.cluster.label_index import ShardedLabelIndex
@@ -37,15 +38,15 @@ from irli.errors import InvalidParameter
 from irli.vectors.index import VectorIndex
 from irli.vectors.parameters import SearchArguments
 
-Key = Annotated[str | None, Option(help="Name of the array in an HDF5 file.")]
-Limit = Annotated[int | None, Option(min=1, help="Read at most this many vectors.")]
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
 def build(
-    data: Annotated[Path, Argument(help="Vectors: .npy, .*vecs, .*bin, HDF5 or GloVe .txt.")],
+    data: Annotated[
+        Path,
+        Argument(help="Vectors: .npy, .*vecs, .*bin, HDF5, GloVe .txt, .jsonl or .parquet."),
+    ],
     out: Annotated[Path, Argument(help="Folder for the index.")],
     key: Key = None,
     metric: Annotated[
@@ -61,7 +62,9 @@ def build(
         Path | None, Option(help="Relevant item rows per query, or CSR .npz.")
     ] = None,
     neighbors: Annotated[Path | None, Option(help="Nearest item rows per item.")] = None,
-    ids: Annotated[Path | None, Option(help="Ids of the items, .npy.")] = None,
+    ids: Ids = None,
+    id_key: IdKey = "id",
+    payloads: Payloads = None,
     start: Annotated[
         Path | None, Option(help="Index of similar items, whose routers learn on.")
     ] = None,
@@ -81,8 +84,18 @@ def build(
     console.claim_output(out)
     changed = console.read_recipe(recipe, settings, seed)
     sharded = shards is not None or ray is not None
-    items = _name_or_read(data, key, sharded and limit is None)
-    items = items if limit is None else items[:limit]
+    given: console.Values = {"ids": None if ids is None else console.read_npy(ids)[:limit]}
+    if has_payloads(data) or payloads is not None:
+        read = console.read_batches(data, key, id_key, ids, None, payloads, limit)
+        items, given["ids"], given["payloads"] = console.read_all(read)
+        if sharded and given["payloads"] is not None:
+            raise irli.InvalidParameter(
+                "The payloads must be left out with --shards or --ray: shards have none. Got "
+                f"{payloads or data}. Build an index without shards."
+            )
+    else:
+        items = _name_or_read(data, key, sharded and limit is None)
+        items = items if limit is None else items[:limit]
     kind = metric or read_hdf5_metric(data)
     index: console.AnyVectors = VectorIndex(kind, recipe=changed)
     if sharded:
@@ -99,11 +112,12 @@ def build(
             "The --neighbors option must be left out with --shards or --ray: shards learn from "
             f"neighbours among their own items. Got {neighbors}."
         )
-    given: console.Values = {
-        "ids": None if ids is None else console.read_npy(ids)[:limit],
+    given |= {
         "queries": None if queries is None else _name_or_read(queries, queries_key, sharded),
         "relevance": None if relevance is None else console.read_relevance(relevance),
     }
+    if sharded:
+        given.pop("payloads", None)
     if neighbors is not None:
         given["neighbors"] = read_ground_truth(neighbors)[0]
     if start is not None:
@@ -162,11 +176,14 @@ def search(
         Option(help="How candidates are chosen: codes, votes, probability or log-probability."),
     ] = None,
     exact: Annotated[bool, Option("--exact", help="Compare all items, without routing.")] = False,
-    filter: Annotated[Path | None, Option(help="Allowed ids, or a mask, .npy.")] = None,
+    filter: Annotated[
+        str | None, Option(help="Allowed ids or a mask, .npy; or JSON on payloads.")
+    ] = None,
     deny: Annotated[Path | None, Option(help="Ids to exclude, .npy.")] = None,
     out: Annotated[
         Path | None, Option(help="File for all results: .npz, or .ivecs for ids only.")
     ] = None,
+    payload: Annotated[bool, Option("--payload", help="Show the payloads, too.")] = False,
     limit: Limit = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -176,8 +193,17 @@ def search(
         check_choice("extension of --out", out.suffix, (".npz", ".ivecs"))
         claim_file(out, "--out option")
     console.check_at_most_one(filter=filter, deny=deny)
-    allowed = None if filter is None else console.read_npy(filter)
+    allowed: Any = None
+    if filter is not None and filter.lstrip().startswith("{"):
+        allowed = console.read_json("--filter", filter)
+    elif filter is not None:
+        allowed = console.read_npy(Path(filter))
     opened = console.open_vectors(index)
+    if payload and (out is not None or isinstance(opened, ShardedIndex)):
+        raise InvalidParameter(
+            "The --payload option must be left out with --out, and for shards, which have none. "
+            f"Got it for {index}. Use --json to get all payloads."
+        )
     vectors = console.read_queries(queries, key)[:limit]
     options = {
         "probes": probes,
@@ -195,6 +221,7 @@ def search(
         vectors,
         k,
         **given,
+        **({"with_payload": True} if payload else {}),
         filter=allowed if deny is None else irli.Deny(console.read_npy(deny)),
         threads=threads,
     )
@@ -206,7 +233,9 @@ def search(
         distances = found.distances.astype(object)
         distances[~is_item(found.ids)] = None
         values |= {"ids": found.ids.tolist(), "distances": distances.tolist()}
-        console.print_result(values, console.format_results(found), as_json)
+        values |= {"payloads": found.payloads} if payload else {}
+        text = console.format_payloads(found) if payload else console.format_results(found)
+        console.print_result(values, text, as_json)
         return
     if out.suffix == ".npz":
         with open_output(out, "--out option") as file:

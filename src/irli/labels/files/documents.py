@@ -20,13 +20,9 @@ are removed.
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
-import json
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
@@ -36,8 +32,9 @@ from typing import Any, NamedTuple
 from irli.base.checks import check_choice
 from irli.base.files import LONGEST_LINE
 from irli.base.progress import Progress, track
+from irli.base.records import Record, open_parquet, read_json_lines, read_lines, shorten
 from irli.base.types import StrPath
-from irli.errors import FormatError, InvalidParameter, MissingDependency
+from irli.errors import FormatError, InvalidParameter
 
 FORMATS = ("text", "tsv", "jsonl", "csv", "parquet", "folder")
 _LABEL_PREFIX = "__label__"  # of fastText
@@ -105,7 +102,7 @@ def read_documents(
     elif kind == "folder":
         found = _read_folder(path)
     else:
-        records = {"jsonl": _read_json, "csv": read_csv, "parquet": _read_parquet}[kind]
+        records = {"jsonl": _read_json_lines, "csv": read_csv, "parquet": _read_parquet}[kind]
         # Numbers and names in JSON have a type. In a cell, labels are one string.
         split = None if kind == "jsonl" else partial(split_labels, separator=separator)
         texts = [text_columns] if isinstance(text_columns, str) else text_columns
@@ -193,64 +190,11 @@ def clean_label(text: str) -> str:
     return label[1:-1] if label.startswith("<") and label.endswith(">") else label
 
 
-def read_lines(path: StrPath) -> Iterator[tuple[int, str]]:
-    """Yield each line with its number, from 1 up. Only "\\n" and "\\r\\n" end a line."""
-    compressed = os.fspath(path).endswith(".gz")
-    try:
-        with gzip.open(path, "rb") if compressed else open(path, "rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-                if len(line) > LONGEST_LINE:
-                    raise FormatError(
-                        f"{path}, line {number}, must have at most {LONGEST_LINE} bytes. It has "
-                        "more. Write one text in each line."
-                    )
-                line = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield number, _decode_line(line, path, number)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(
-            f"{path} must be a whole gzip file. It cannot be read: {error}. "
-            "Download it again, or drop '.gz' from its name if it is plain text."
-        ) from error
-    except OSError as error:
-        raise _unreadable_error(path, error) from error
-
-
-def _unreadable_error(path: StrPath, error: OSError) -> InvalidParameter:
-    return InvalidParameter(
-        f"The 'path' parameter must be a file that can be read. Got '{path}' instead: "
-        f"{error.strerror or error}. Check the spelling and the working directory."
-    )
-
-
-def _decode_line(line: bytes, path: StrPath, number: int) -> str:
-    if number == 1:
-        line = line.removeprefix(codecs.BOM_UTF8)
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise FormatError(
-            f"{path}, line {number}, must be UTF-8. It has the byte 0x{line[error.start]:02x} at "
-            f"{error.start} instead: {error.reason}. Convert the file, for example with iconv."
-        ) from error
-
-
 # --- records: JSON lines, CSV, Parquet ----------------------------------------------------------
 
-Record = tuple[Any, str]  # named values, and where they were read
 
-
-def _read_json(path: StrPath) -> Iterator[Record]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number},"
-        try:
-            yield json.loads(line), where
-        except (ValueError, RecursionError) as error:
-            raise FormatError(
-                f"{where} must be a JSON object. It cannot be read: {error}. "
-                'Write one object in each line: {"text": "...", "labels": ["...", "..."]}.'
-            ) from error
+def _read_json_lines(path: StrPath) -> Iterator[Record]:
+    return read_json_lines(path, '{"text": "...", "labels": ["...", "..."]}')
 
 
 def read_csv(path: StrPath) -> Iterator[Record]:
@@ -272,29 +216,13 @@ def read_csv(path: StrPath) -> Iterator[Record]:
 
 
 def _read_parquet(path: StrPath) -> Iterator[Record]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"Reading Parquet needs {error.name}, which is not installed. "
-            "Install it with: pip install 'irli[parquet]'. Or write the table as CSV."
-        ) from error
-    try:
-        with open(path, "rb") as source, ParquetFile(source) as file:
-            row = 0
-            for batch in file.iter_batches(_ROWS):
-                for values in batch.to_pylist():
-                    row += 1
-                    given = {name: "" if x is None else x for name, x in values.items()}
-                    yield given, f"{path}, row {row},"
-    except OSError as error:
-        raise _unreadable_error(path, error) from error
-    except ArrowException as error:
-        raise FormatError(
-            f"{path} must be a Parquet file. It cannot be read: {error}. "
-            "Write it again, or set the format."
-        ) from error
+    with open_parquet(path) as file:
+        row = 0
+        for batch in file.iter_batches(_ROWS):
+            for values in batch.to_pylist():
+                row += 1
+                given = {name: "" if x is None else x for name, x in values.items()}
+                yield given, f"{path}, row {row},"
 
 
 def _pick_columns(
@@ -310,13 +238,13 @@ def _pick_columns(
         for column in text_columns:
             if not isinstance(known.get(column), str):
                 raise FormatError(
-                    f"{where} must have a string '{column}'. It is {_shorten(values)} instead. "
+                    f"{where} must have a string '{column}'. It is {shorten(values)} instead. "
                     'Write for example {"text": "...", "labels": ["...", "..."]}, or say which '
                     "columns hold the text."
                 )
         if label_column is not None and label_column not in known:
             raise FormatError(
-                f"{where} must have labels in '{label_column}'. It is {_shorten(values)} instead. "
+                f"{where} must have labels in '{label_column}'. It is {shorten(values)} instead. "
                 "Name another column, or none."
             )
         name = next((name for name in names if name in known), None)
@@ -335,14 +263,9 @@ def _as_labels(given: Any, name: str | None, where: str) -> list[str]:
     if not all(isinstance(label, str) and label for label in labels):
         raise FormatError(
             f"{where} must have a list of strings, none of them empty, as '{name}'. It has "
-            f"{_shorten(given)} instead. Put numbers between quotes, or leave '{name}' out."
+            f"{shorten(given)} instead. Put numbers between quotes, or leave '{name}' out."
         )
     return [sys.intern(label) for label in labels]
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # --- folders -----------------------------------------------------------------------------------

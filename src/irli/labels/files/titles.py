@@ -20,9 +20,10 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 from irli.base.checks import check_choice
+from irli.base.records import read_lines
 from irli.base.types import StrPath
 from irli.errors import FormatError
-from irli.labels.files.documents import clean_label, read_csv, read_lines
+from irli.labels.files.documents import clean_label, read_csv
 
 Titled = tuple[str, str, str | None]  # a label, a title, and the language of it
 

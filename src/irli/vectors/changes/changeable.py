@@ -129,7 +129,8 @@ class Changeable(VectorFront[VectorPart]):
                 rows = rows[rows >= 0]
             if len(rows):
                 living.write(rows, _no_vectors(part), _no_ids(part), None)
-        self._look_after()
+        if self.maintain == "auto":
+            self.look_after()
         return len(rows)
 
     def set_payload(self, ids: Any, values: Document) -> None:
@@ -218,6 +219,15 @@ class Changeable(VectorFront[VectorPart]):
         """Pack the arrays anew, and give back what removed items take. The routers stay."""
         self._maintained().compact()
 
+    def look_after(self) -> None:
+        """Start in the background what is due. With ``maintain="auto"``, every change does so."""
+        self._maintained().look()
+
+    def wait(self) -> None:
+        """Wait until nothing goes on in the background."""
+        if self._maintenance is not None:
+            self._maintenance.wait()
+
     def health(self) -> Health:
         """Measure how well the index finds its items, and say what to do.
 
@@ -272,8 +282,7 @@ class Changeable(VectorFront[VectorPart]):
 
     def close(self) -> None:
         """Wait for what goes on in the background, and close the folder. Searches still answer."""
-        if self._maintenance is not None:
-            self._maintenance.wait()
+        self.wait()
         if self._living is not None:
             self._living.close()
 
@@ -373,13 +382,9 @@ class Changeable(VectorFront[VectorPart]):
             kept = named.values if named.strings is None else given
             listed = None if payloads is None else list(payloads)
             living.write(rows[rows >= 0], vectors, kept, listed)
-        self._look_after()
-        return named.all()
-
-    def _look_after(self) -> None:
-        """Start what keeps the index good, if something is due."""
         if self.maintain == "auto":
-            self._maintained().look()
+            self.look_after()
+        return named.all()
 
     def _name(self, living: Living, ids: Any, count: int, owner: str) -> Ids:
         """Return the ids of items that are added. The first ids decide what ids an index has."""

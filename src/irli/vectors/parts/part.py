@@ -334,7 +334,15 @@ class VectorPart(Part):
         inner = (*layout.codes, *layout.projection, *layout.int8, *layout.centroids)
         parts = (*layout, *inner)
         repetitions, buckets = layout.bias.shape
-        return {
+        learned, changed = self.contents.learned, self.changed
+        counts = {
+            "learned": learned.items,
+            "added": learned.added + (0 if changed is None else changed.added),
+            "removed": learned.removed + (0 if changed is None else changed.gone),
+            "refreshes": learned.refreshes,
+        }
+        has_changed = counts["added"] or counts["removed"] or counts["refreshes"]
+        return ({"changes": counts} if has_changed else {}) | {
             "kind": VECTORS,
             "metric": self.metric,
             "items": len(self),
