@@ -1,4 +1,4 @@
-"""Write the small saved folders in `tests/data/format-1`, and what their indexes answer.
+"""Write the small saved folders in `tests/data`, and what their indexes answer.
 
 Run it after a change of the format: `python tests/make_folders.py`. The neighbours and the labels
 are known from how the data are made, so the tests also judge what it wrote.
@@ -85,6 +85,23 @@ def make_labels() -> None:
     write("texts", index, ways, texts=np.array(list(NOISES.values())))
 
 
+def make_changed() -> None:
+    """Write an index that has changed since its arrays were written, in format 2."""
+    folder = FOLDERS.with_name("format-2") / "changed"
+    shutil.rmtree(folder, ignore_errors=True)
+    made = clusters(38, 8, 8).points
+    with irli.open(folder, metric="l2", dim=8, maintain="manual") as index:
+        index.add(made[:200], payloads=[{"n": n, "odd": n % 2 == 1} for n in range(200)])
+        index.search(made[0], filter={"odd": True})  # which makes a column
+        index.compact()
+        index.remove(range(10))
+        index.upsert(made[200:205], ids=[10, 11, 12, 300, 301], payloads=[{"n": 7}] * 5)
+        index.set_payload(50, {"n": -1})
+    for lock in folder.glob(".irli*"):
+        lock.unlink()
+
+
 if __name__ == "__main__":
     make_vectors()
+    make_changed()
     make_labels()

@@ -464,3 +464,17 @@ def test_a_reader_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.Mon
                 len(reader)
         reader._living._looked = 0.0
         assert list(reader) == list(writer) == list(range(15))
+
+
+def test_folders_of_format_2_stay_readable(tmp_path: Path) -> None:
+    saved = Path(__file__).parents[1] / "data" / "format-2" / "changed"
+    shutil.copytree(saved, tmp_path / "index")
+    for writable in (False, True):
+        with irli.open(tmp_path / "index", writable=writable, maintain="manual") as index:
+            assert sorted(index) == [*range(10, 200), 300, 301]
+            assert sorted(index.search(index.vector(50), 9, filter={"n": 7}).ids[:5]) == [
+                *[10, 11, 12],
+                *[300, 301],
+            ]
+            assert index.payload([50, 51]) == [{"n": -1, "odd": False}, {"n": 51, "odd": True}]
+            assert index.search(index.vector(300), 1).ids.tolist() == [300]
