@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from planted import clusters
 
 import irli
-from irli import InvalidParameter, ShardedIndex, VectorIndex
+from irli import InvalidParameter, VectorIndex
 from irli.base.ids import make_ids
+from irli.cluster import ShardedIndex
 from irli.learning.initial import limit_load
 from irli.learning.repetition import Repetition
 from irli.vectors.build.start import choose_recipe, start_from
@@ -109,11 +110,11 @@ def test_an_index_learns_on(metric: str) -> None:
     index = VectorIndex(metric).fit(MADE.points, start=old)
     fresh = VectorIndex(metric, recipe=RECIPE).fit(MADE.points)
     assert index.recipe.buckets == 32
-    assert len(index.history) < len(fresh.history) or len(index.history) <= 2
-    assert recall(index, MADE.points[::9] + 0.01) >= recall(fresh, MADE.points[::9] + 0.01) - 0.02
+    assert len(index.history) < len(fresh.history)
+    assert recall(index, MADE.points[::9] + 0.01) >= 0.95
     assert index.tuned is not None
     assert fresh.tuned is not None
-    assert index.tuned.scanned <= 1.2 * fresh.tuned.scanned
+    assert index.tuned.scanned <= 1.3 * fresh.tuned.scanned
     assert (index.search(MADE.points, 1).ids[:, 0] == np.arange(len(MADE.points))).mean() > 0.99
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from irli.base.memory import release_pages
 
 _BLOCK = 1 << 12  # entries measured at a time, so that they stay in the cache
-_SOME = 64  # items of a bucket that tell its middle
+_SOME = 32  # items of a bucket that tell its middle
 _OUTLIER = 100.0  # times a usual squared distance from the middle
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from irli.base.memory import release_pages
 from irli.base.recipe import Recipe
 from irli.engine.hashing import UniversalHash, mix_numbers
-from irli.engine.top_k import SCORES, top_k
+from irli.engine.top_k import SCORES
+from irli.learning.affinity import Affinity
 from irli.learning.kmeans import kmeans, nearest_centroids
-from irli.learning.partition import Partition, Ranking, assign_bounded, bucket_capacity
+from irli.learning.partition import Partition, assign_bounded, bucket_capacity
 from irli.learning.problem import Problem
 from irli.learning.sizes import count_linear
-from irli.learning.threads import current_threads
 from irli.learning.weights import Weights, draw_weights
-
-Score = Callable[[NDArray[np.int64]], NDArray[np.float32]]
-_Ranked = tuple[NDArray[np.int64], NDArray[np.float32]]  # places and scores (n, width), best first
 
 
 def make_weights(problem: Problem, recipe: Recipe, heads: int, rng: np.random.Generator) -> Weights:
@@ -56,25 +51,27 @@ def limit_load(items: int, recipe: Recipe) -> int:
     return bucket_capacity(items * recipe.buckets_per_item, recipe.buckets, recipe.slack)
 
 
-def place_new(partition: Partition, score: Score, recipe: Recipe) -> Partition:
-    """Put the items that have no bucket, -1, into their best ones with room.
-
-    `score` returns the scores (n, B) of the buckets for some items.
-    """
+def place_new(partition: Partition, rank: Affinity, recipe: Recipe) -> Partition:
+    """Put the items that have no bucket, -1, into their best ones with room."""
     assignment = partition.assignment.copy()
     new = np.flatnonzero(assignment[:, 0] < 0)
-
-    def rank_new(items: NDArray[np.int64], among: NDArray[np.int64] | None, width: int) -> _Ranked:
-        scores = score(new[items])
-        chosen = scores if among is None else np.ascontiguousarray(scores[:, among])
-        values, places = top_k(chosen, width, current_threads())
-        return places, values
-
-    rank = _make_ranking(rank_new, partition.buckets)
+    if len(new) == 0:
+        return partition
     loads, limit = partition.loads(), limit_load(len(assignment), recipe)
     taken = None
-    for column in range(assignment.shape[1] if len(new) else 0):
-        taken = assign_bounded(rank, len(new), limit, recipe.choices, loads, taken)
+    for column in range(assignment.shape[1]):
+        if taken is not None:
+            rank = rank.complementing(np.ascontiguousarray(assignment[:, 0]))
+
+        def rank_new(
+            items: NDArray[np.int64],
+            count: int,
+            among: NDArray[np.int64] | None = None,
+            rank: Affinity = rank,
+        ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+            return rank(new[items], count, among)
+
+        taken = assign_bounded(rank_new, len(new), limit, recipe.choices, loads, taken)
         assignment[new, column] = taken
     return Partition(partition.buckets, assignment)
 
@@ -83,38 +80,27 @@ def _assign_nearest(
     vectors: NDArray[np.float32], centroids: NDArray[np.float32], recipe: Recipe
 ) -> Partition:
     """Put each vector into the bucket of its nearest centroid that has room."""
-
-    def rank_near(items: NDArray[np.int64], among: NDArray[np.int64] | None, width: int) -> _Ranked:
-        chosen = centroids if among is None else centroids[among]
-        found = nearest_centroids(np.ascontiguousarray(vectors[items]), chosen, width)
-        release_pages(vectors)
-        return found
-
-    rank = _make_ranking(rank_near, len(centroids))
-    loads = np.zeros(len(centroids), dtype=np.int64)
-    most = limit_load(len(vectors), recipe)
-    chosen = assign_bounded(rank, len(vectors), most, recipe.choices, loads)
-    return Partition(len(centroids), chosen[:, None])
-
-
-def _make_ranking(
-    rank_some: Callable[[NDArray[np.int64], NDArray[np.int64] | None, int], _Ranked], buckets: int
-) -> Ranking:
-    """Return a ranking in blocks by what returns places and scores (n, width) for some items."""
-    size = max(1, SCORES // buckets)
+    size = max(1, SCORES // len(centroids))
 
     def rank(
         items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        names = np.arange(buckets) if among is None else among
-        width = min(count, len(names))
+        buckets = np.arange(len(centroids)) if among is None else among
+        chosen = centroids if among is None else centroids[among]
+        width = min(count, len(chosen))
         best = np.full((len(items), count), -1, dtype=np.int32)
         lead = np.empty(len(items), dtype=np.float32)
         for start in range(0, len(items), size):
             part = slice(start, start + size)
-            places, values = rank_some(items[part], among, width)
-            best[part, :width] = names[places]
+            points = np.ascontiguousarray(vectors[items[part]])
+            places, values = nearest_centroids(points, chosen, width)
+            best[part, :width] = buckets[places]
             lead[part] = values[:, 0] - values[:, min(1, width - 1)]
+            release_pages(vectors)
         return best, lead
 
-    return rank
+    loads = np.zeros(len(centroids), dtype=np.int64)
+    chosen = assign_bounded(
+        rank, len(vectors), limit_load(len(vectors), recipe), recipe.choices, loads
+    )
+    return Partition(len(centroids), chosen[:, None])

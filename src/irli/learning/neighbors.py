@@ -71,6 +71,8 @@ def near_neighbors(
         clusters = _Clusters(base, rng)
         # Items and other queries, which may be unlike them, need their own numbers.
         for chosen in (np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)):
+            if len(chosen) == 0:
+                continue
             asked = np.sort(rng.permutation(chosen)[:_ASKED])
             known = exact_neighbors(
                 queries[asked], base, k, metric, rows=rows[asked], threads=threads
@@ -79,10 +81,9 @@ def near_neighbors(
             if probes > _MOST * clusters.count:
                 out[chosen] = plain(queries[chosen], base, k, metric, rows=rows[chosen])
                 continue
-            if len(chosen):
-                log.info("neighbours: %d of %d clusters", probes, clusters.count)
+            log.info("neighbours: %d of %d clusters", probes, clusters.count)
             blocks = np.split(chosen, range(_QUERIES, len(chosen), _QUERIES))
-            for block in track(blocks if len(chosen) else [], progress, "near neighbours"):
+            for block in track(blocks, progress, "near neighbours"):
                 out[block] = clusters.search(queries[block], rows[block], k, probes)
     return out
 
@@ -129,8 +130,6 @@ class _Clusters:
 
     def count_probes(self, queries: Floats, known: NDArray[Any], recall: float) -> int:
         """Return how many of the nearest clusters hold this share of known neighbours (n, k)."""
-        if len(queries) == 0:
-            return 0
         nearest = nearest_centroids(self.move(queries), self.centroids, self.count)[0]
         rank = np.empty_like(nearest)
         np.put_along_axis(rank, nearest, np.arange(self.count)[None], axis=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,8 +160,7 @@ class Learner:
         self.epoch = 0 if saved is None else unpack_state(self, saved)  # the last finished one
         for head in self.heads if saved is None else []:
             if start is not None and problem.items_are_queries:
-                score = partial(self._score_items, head.place)
-                head.partition = place_new(head.partition, score, recipe)
+                head.partition = place_new(head.partition, self._score_affinity(head), recipe)
             elif start is None and recipe.buckets_per_item > 1:
                 first = head.partition.assignment[:, 0]
                 head.partition = self._assign(head, self._score_affinity(head), first)
@@ -172,9 +170,6 @@ class Learner:
         queries, routers = self.problem.queries, [one.router for one in start]
         scaled = self.recipe.standardize and isinstance(queries, np.ndarray)
         return read_routers(routers, np.asarray(queries) if scaled else None)
-
-    def _score_items(self, place: int, items: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self.network.score(self.points.take(items), place)
 
     def _begin(self, numbers: Sequence[int]) -> Weights:
         """Return the first weights, those of centroids if there are any, and make partitions."""

@@ -26,7 +26,7 @@ from irli.vectors.contents import VectorContents
 log = get_logger(__name__)
 
 _BLOCK = 16_384  # vectors compared at a time
-_EPOCHS, _POINTS, _RATE = 2, 0.2, 0.5  # epochs; of the training points, and of the learning rate
+_EPOCHS, _POINTS, _RATE = 2, 0.2, 0.2  # epochs; of the training points, and of the learning rate
 _FEWEST_POINTS = 10_000
 _SAME = ("repetitions", "buckets", "hidden", "router", "standardize", "loss")
 

@@ -261,11 +261,14 @@ def _find_point(
     point = OperatingPoint(evaluator.k, best.point.threshold, None)
     centroids = partial(_by_centroids, point, buckets)
     first = _find_dial(buckets, before.centroids)
-    least = _take_reached(
-        evaluator, _try_factors(evaluator, score, near, first, recall, centroids), start, recall
-    )
+    found = _try_factors(evaluator, score, near, first, recall, centroids)
+    if not any(each.reached for each in found):
+        family = partial(centroids, None, "log-probability")
+        found.append(_find_cheapest(evaluator, None, family, recall, first))
+    least = _take_least(found)
+    most = least.work if least.reached else math.inf
     family = partial(threshold, least.factor and least.factor * evaluator.k, least.parameters.score)
-    other = _find_cheapest(evaluator, least.factor, family, recall, start, least.work)
+    other = _find_cheapest(evaluator, least.factor, family, recall, start, most)
     return _take_least([least, other]).point
 
 
