@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import shutil
 import tempfile
@@ -309,6 +310,54 @@ def test_searches_go_on_while_an_index_changes() -> None:
     for thread in threads:
         thread.join()
     assert not faults
+
+
+def test_a_filter_of_an_empty_index_finds_nothing() -> None:
+    index = VectorIndex("l2", dim=DIM)
+    assert index.search(np.zeros(DIM), 3, filter={"n": 1}).ids.tolist() == [-1, -1, -1]
+
+
+def test_packing_evens_out_buckets(index: VectorIndex) -> None:
+    """Where most items of some clusters go, those of others fill their buckets as before."""
+    X = index.vector(range(400))
+    near = np.argsort(X @ X[0])
+    index.remove(near[:250])
+    before = max(loads.max() / loads.mean() for loads in index.loads())
+    index.compact()
+    after = max(loads.max() / loads.mean() for loads in index.loads())
+    assert after <= max(before, 1.5)
+    for loads in index.loads():
+        assert loads.max() <= 1.5 * loads.mean() + 1
+    left = index.vector(near[250:])
+    assert len(index) == 150
+    if index.metric != "ip":
+        found = index.search(left, 1)
+        assert (found.ids[:, 0] == near[250:]).mean() > 0.95
+
+
+def test_routers_stay_while_items_only_take_turns() -> None:
+    """Items of the same kind in place of others: nothing to learn, and rows are given back."""
+    index = VectorIndex("l2", recipe=small_default()).fit(make(1500, 8, seed=2))
+    for turn in range(10):
+        index.add(make(300, 8, seed=3 + turn))
+        index.remove(range(300 * turn, 300 * turn + 300))
+        assert index._maintenance is not None
+        index._maintenance.wait()
+    health = index.health()
+    assert health.refreshes == 0
+    assert health.removed_rows <= 0.1
+    assert health.balance <= 1.6
+
+
+def test_routers_learn_anew_with_other_buckets_when_items_have_doubled() -> None:
+    recipe = dataclasses.replace(small_default(), buckets=None)
+    index = VectorIndex("l2", recipe=recipe).fit(make(1100, 8, seed=2))
+    buckets = index.recipe.buckets
+    index.add(make(2000, 8, seed=3))
+    assert index._maintenance is not None
+    index._maintenance.wait()
+    assert index.health().refreshes == 1
+    assert index.recipe.buckets > buckets
 
 
 def test_an_index_learns_by_itself_when_it_has_grown() -> None:

@@ -19,7 +19,8 @@ from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.part import VectorPart
 
 K = 10
-_LEAST_RECALL, _LEAST_WORK = 0.005, 0.05  # losses of the whole index that a refresh is worth
+_DRIFTED = 0.05  # more work of the whole index, as a share of it, that a refresh is worth
+_WORK_OF_RECALL = 8.0  # a recall lower by .01 takes 8 % more work to make up for, near .95
 _OUTGROWN = 2.0  # times as many items as were learned, or as few, ask for other buckets
 _FEW = 1000  # rows that never need to be packed
 _REMOVED = 0.1  # share of removed rows from which on the arrays are packed anew
@@ -144,13 +145,21 @@ def sample_rows(
     return np.sort(rng.choice(inside, min(count, len(inside)), replace=False)).astype(np.int64)
 
 
+def compare(old: Found, new: Found) -> float:
+    """Return how much more work the new takes, as a share, if lower recall is made up for."""
+    return new.work / old.work - 1 + _WORK_OF_RECALL * (old.recall - new.recall)
+
+
 def is_drifted(old: Found | None, recent: Found | None, share: float) -> bool:
-    """Whether items that are `share` of all are found so much worse that learning anew is due."""
+    """Whether items that are `share` of all are found so much worse that learning anew is due.
+
+    They may be found at more work, or less well: more work would make up for that.
+    """
     if old is None or recent is None:
         return False
-    lost = old.recall - recent.recall - math.hypot(old.margin, recent.margin) / 2
-    dearer = recent.work - old.work - math.hypot(old.work_margin, recent.work_margin) / 2
-    return share * lost > _LEAST_RECALL or share * dearer > _LEAST_WORK * old.work
+    margins = [_WORK_OF_RECALL * each.margin for each in (old, recent)]
+    margins += [each.work_margin / old.work for each in (old, recent)]
+    return share * (compare(old, recent) - math.hypot(*margins) / 2) > _DRIFTED
 
 
 def is_outgrown(learned: int, items: int) -> bool:

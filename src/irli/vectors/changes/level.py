@@ -40,11 +40,15 @@ def level(searcher: Searcher, pair: NDArray[np.int64], row: NDArray[np.int64]) -
         left = full[leaving]
         best = rank_best(logits[leaving])
         # Not a bucket that has the item already.
-        held = np.isin(rows[left, None] * buckets + best, rows * buckets + bucket)
-        best[held] = -1
+        keys = rows * buckets + bucket
+        best[np.isin(rows[left, None] * buckets + best, keys)] = -1
         loads -= np.bincount(bucket[left], minlength=buckets)
-        each, chosen = np.arange(len(left)), np.full(len(left), -1, dtype=np.int32)
-        place_bounded(each, each, best, limit, loads, np.full_like(chosen, -1), chosen)
-        there = chosen >= 0  # the others stay, as near ones have no room
-        levelled[mine[left[there]]] = r * buckets + chosen[there]
+        order, chosen = np.arange(len(left)), np.full(len(left), -1, dtype=np.int32)
+        place_bounded(order, order, best, limit, loads, np.full_like(chosen, -1), chosen)
+        for each in np.flatnonzero(chosen < 0):  # some bucket has room: the mean counts them all
+            ranked = np.argsort(-logits[leaving[each]], kind="stable")
+            free = (loads[ranked] < limit) & ~np.isin(rows[left[each]] * buckets + ranked, keys)
+            chosen[each] = ranked[free][0] if free.any() else bucket[left[each]]
+            loads[chosen[each]] += 1
+        levelled[mine[left]] = r * buckets + chosen
     return levelled

@@ -7,6 +7,7 @@ meanwhile goes to the buckets of the new arrays.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 import threading
 import time
@@ -22,6 +23,7 @@ from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.vectors.changes.health import (
     Found,
     Health,
+    compare,
     give_advice,
     is_drifted,
     is_outgrown,
@@ -43,11 +45,10 @@ log = get_logger(__name__)
 
 _SAMPLE = 400  # items of each kind that are measured
 _EVERY, _LEAST = 0.1, 1000  # a measurement after so many changes: a share of the items, or more
-_PACKED = (
-    0.02  # changes since arrays were packed, of the rows, from which on buckets are evened out
-)
+_UNEVEN = 0.02  # buckets are evened out after so many changes, as a share of the rows
 _WARM = 0.5  # with more changes than this share of the items learned, learning begins anew
-_WORSE, _DEARER = 0.01, 1.1  # what was learned is not taken if it is so much worse
+_DEARER = 0.1  # what was learned is not taken if it takes so much more work at the same recall
+_AFTER = 0.25  # changes, of the items, after which learning that was not taken is tried again
 _SHARE = 0.5  # of the time that learning in the background may take
 _AGAIN = 60.0  # seconds after a failure
 
@@ -73,23 +74,31 @@ class Maintenance:
         self._working = threading.Lock()
         self._thread: threading.Thread | None = None
         self._measured = 0  # changes at the last measurement
+        self._refused = -math.inf  # changes when what was learned was not taken
+        self._old: Found | None = None  # items learned, when there still were some
         self._drifted = False
         self._next = 0.0  # when learning may start again
+        self._again = 0.0  # when anything may, after a failure
         self.failure: str | None = None
 
     # --- when ----------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Start what is due in the background, after a change."""
-        if self.is_busy or time.monotonic() < self._next:
+        if self.is_busy or time.monotonic() < self._again:
             return
-        added, removed = self._count_changes()
-        measure_now = added + removed - self._measured >= max(
-            _LEAST, int(_EVERY * self._living.part.contents.learned.items)
-        )
-        if self.find_due() is None and not self._is_to_pack() and not measure_now:
-            return
-        self.start(self._work)
+        if self._may_learn() or self._may_measure() or self._is_to_pack():
+            self.start(self._work)
+
+    def _may_learn(self) -> bool:
+        """Whether learning is due, and neither too soon nor just tried."""
+        if time.monotonic() < self._next or self.find_due() is None:
+            return False
+        return self._count_changes() - self._refused > _AFTER * len(self._living.part)
+
+    def _may_measure(self) -> bool:
+        items = self._living.part.contents.learned.items
+        return self._count_changes() - self._measured >= max(_LEAST, int(_EVERY * items))
 
     def start(self, work: Callable[[], object]) -> None:
         """Do something in the background, unless something goes on there."""
@@ -106,7 +115,7 @@ class Maintenance:
         except Exception as error:  # searches go on, and health() says it
             self.failure = str(error)
             warn(f"The maintenance of an index has failed: {error}")
-            self._next = time.monotonic() + _AGAIN
+            self._again = time.monotonic() + _AGAIN
 
     @property
     def is_busy(self) -> bool:
@@ -133,24 +142,23 @@ class Maintenance:
             return "the routers have learned from far fewer items, or from far more"
         return "new items are found less well, or at more work" if self._drifted else None
 
-    def _count_changes(self) -> tuple[int, int]:
-        """Return how many items were added and removed since the routers have learned."""
+    def _count_changes(self) -> int:
+        """Return how many items were added or removed since the routers have learned."""
         before, changes = self._living.part.contents.learned, self._living.changes
-        return before.added + changes.added, before.removed + changes.removed
+        return before.added + changes.added + before.removed + changes.removed
 
     def _is_to_pack(self) -> bool:
         changes = self._living.changes
         if is_sparse(changes.rows, changes.gone):
             return True
-        few = changes.added + changes.removed < _PACKED * changes.rows
+        few = changes.added + changes.removed < _UNEVEN * changes.rows
         return not few and is_uneven(np.array(self._living.part.loads()))
 
     def _work(self) -> None:
-        added, removed = self._count_changes()
-        if self.find_due() is None and not self._is_to_pack():
-            self._measured = added + removed
+        if self._may_measure() and self.find_due() is None:
+            self._measured = self._count_changes()
             self.measure_drift()
-        if self.find_due() is not None:
+        if self._may_learn():
             self.refresh()
         elif self._is_to_pack():
             self.compact()
@@ -172,11 +180,9 @@ class Maintenance:
         left = part.searcher.left
         share = 1 - np.searchsorted(left, bound) / max(1, len(left))
         old, recent = found
-        before, tuned = old, self._index.tuned
-        few = old is None or old.queries < _SAMPLE // 4  # to compare with
-        if few and recent is not None and tuned is not None:
-            before = dataclasses.replace(recent, recall=tuned.recall, margin=0.0)
-        self._drifted = is_drifted(before, recent, float(share))
+        if old is not None and old.queries == _SAMPLE:
+            self._old = old
+        self._drifted = is_drifted(self._old, recent, float(share))
         return old, recent
 
     def compact(self) -> None:
@@ -225,9 +231,11 @@ class Maintenance:
             self._next = time.monotonic() + took * (1 / _SHARE - 1)
             if not exact and not self._is_better(part, VectorPart(made), made.defaults, queries):
                 log.info("refresh: the routers of before stay")
+                self._refused, self._drifted = self._count_changes(), False
                 return False
             self._living.replace(made, applied)
-            self._measured, self._drifted, self.failure = 0, False, None
+            self._measured, self._refused, self._old = 0, -math.inf, None
+            self._drifted, self.failure = False, None
             return True
 
     def _is_better(
@@ -257,9 +265,7 @@ class Maintenance:
             if old is None or new is None:
                 continue
             log.info("refresh: %s before, %s after", old, new)
-            if new.recall < old.recall - _WORSE:
-                return False
-            if new.recall <= old.recall + _WORSE and new.work > _DEARER * old.work:
+            if compare(old, new) > _DEARER:
                 return False
         return True
 
@@ -273,7 +279,7 @@ class Maintenance:
         recorded = None
         if queries is not None:
             recorded = measure(part, self._index.defaults, queries[-_SAMPLE:])
-        added, removed = self._count_changes()
+        before, changes = part.contents.learned, living.changes
         rows, gone = living.changes.rows, living.changes.gone
         stats, loads = living.store.stats(), part.loads()
         due = self.find_due()
@@ -282,8 +288,8 @@ class Maintenance:
         return Health(
             items=len(part),
             learned=part.contents.learned.items,
-            added=added,
-            removed=removed,
+            added=before.added + changes.added,
+            removed=before.removed + changes.removed,
             removed_rows=gone / max(1, rows),
             balance=float(np.max(loads)) / mean,
             refreshes=part.contents.learned.refreshes,
