@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format docs bench peers bench-labels vector-peers bench-vectors wheels clean
-.PHONY: paper paper-glove
+.PHONY: paper paper-glove living-peers bench-living
 .PHONY: annif test-annif bench-annif test-native test-crash test-arm sanitize sanitized need-clang fuzz fuzz-folders coverage
 
 help:  ## list the targets
@@ -101,6 +101,17 @@ vector-peers: .venv-vector-peers/.installed  ## make .venv-vector-peers with the
 
 bench-vectors: setup vector-peers  ## compare the speed of vector search with FAISS, ScaNN, LoRANN and others
 	$(BIN)/python benchmarks/vectors.py compare
+
+living-peers: .venv-living-peers/.installed  ## make .venv-living-peers with the libraries that indexes that change are compared with
+
+.venv-living-peers/.installed: benchmarks/living-peers.txt
+	@test -x .venv-living-peers/bin/python || $(PYTHON) -m venv .venv-living-peers
+	@echo "Installing the peers into .venv-living-peers (one of them is compiled) ..."
+	@.venv-living-peers/bin/python -m pip install --quiet -r benchmarks/living-peers.txt
+	@touch $@
+
+bench-living: setup living-peers  ## follow runbooks with indexes that change, beside FAISS, hnswlib and SVS
+	$(BIN)/python benchmarks/living.py runbook
 
 paper: setup  ## measure the paper's claims, table by table, at the small scale: about an hour on 2 cores
 	$(BIN)/python benchmarks/paper.py all

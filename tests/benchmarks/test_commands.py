@@ -54,6 +54,7 @@ COMMANDS = {
         "glove",
         "report",
     ],
+    "living": ["runbook", "speed", "drift", "filters", "free"],
     "start": ["first-answer", "call"],
     "guarantees": ["measure", "report"],
 }
@@ -261,6 +262,56 @@ def test_annif(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
         ["load", "train", "suggest"], 9
     )
     assert re.fullmatch(r"word\d+.*\t<http://www.yso.fi/onto/yso/p\d+>.*", seen["load"][0])
+
+
+# --- indexes that change -------------------------------------------------------------------------
+
+
+def test_runbooks(run: Runner, results: Path) -> None:
+    from bench.living.runbooks import KINDS, read_runbook
+
+    ours = ["fresh", "irli", "irli-manual"]
+    rows = read_rows(run("living", "runbook", "--methods", *ours))
+    titles = [f"wordnet, {kind}, 600 rows" for kind in sorted(KINDS)]
+    assert [cells[0] for cells in rows if cells[1] == "irli"] == 2 * titles
+    for cells in rows:
+        if cells[0] in titles and len(cells) == 10:
+            assert float(cells[2]) > 0.8  # recall
+    for kind in KINDS:
+        name = f"wordnet-600-{kind}"
+        path = results / "living" / "data" / name / "runbook.yaml"
+        live: set[int] = set()
+        for step in read_runbook(path, name):
+            rows_of = range(step.get("start", 0), step.get("end", 0))
+            if step["operation"] == "insert":
+                assert live.isdisjoint(rows_of)
+                live.update(rows_of)
+            elif step["operation"] == "delete":
+                assert live.issuperset(rows_of)
+                live.difference_update(rows_of)
+    assert (results / "living" / "runbook.json").exists()
+
+
+def test_speed_of_changes(run: Runner) -> None:
+    [row] = read_rows(run("living", "speed", "--methods", "irli"))[1:]
+    assert float(row[4]) > 0.8  # recall
+
+
+def test_drift_of_queries(run: Runner) -> None:
+    names = [cells[0] for cells in read_rows(run("living", "drift"))[1:]]
+    assert (names[0], names[-1]) == ("taught nothing", "taught")
+
+
+def test_filters_by_payload(run: Runner) -> None:
+    rows = read_rows(run("living", "filters", "--methods", "irli"))[1:]
+    assert [cells[1] for cells in rows] == ["50 %", "10 %", "1 %", "0.1 %"]
+    assert all(float(cells[2]) > 0.8 for cells in rows)
+
+
+def test_what_changes_cost_others(run: Runner) -> None:
+    rows = read_rows(run("living", "free"))[1:]
+    assert rows[-1][0] == "folder, bytes"
+    assert abs(float(rows[-1][3]) - 1) < 0.01
 
 
 # --- cluster -------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Filters by payload: compile and search, one query a call, beside databases in this process.
 
-The part that measures runs in a process of its own: python -m bench.living.filters METHOD FOLDER OUT
+What measures runs in a process of its own: python -m bench.living.filters METHOD FOLDER OUT
 It imports only NumPy there, since the peers' environment imports it too.
 """
 
@@ -332,7 +332,8 @@ def _measure(place: Path, name: str) -> list[dict[str, Any]]:
             began = time.process_time()
             method.search(others[0], below)
             first = 1e3 * (time.process_time() - began)
-            for setting in method.settings():
+            setting = None
+            for setting in method.settings():  # noqa: B007 - the last one is reported
                 if _ask(method, others, below, vectors, allowed)[0] >= TARGET:
                     break
             recall, seconds = _ask(method, queries, below, vectors, allowed)

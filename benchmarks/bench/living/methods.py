@@ -33,6 +33,7 @@ class Method(ABC):
         self.dim, self.most = dim, most
         self.prepare()
 
+    @abstractmethod
     def prepare(self) -> None:
         """Make the index, for at most `self.most` items."""
 
@@ -49,14 +50,16 @@ class Method(ABC):
         """Return the ids (n, K) of the nearest items, padded with -1."""
 
     def learn(self, live: np.ndarray, ids: np.ndarray) -> None:
-        """Learn from the live items, before they are inserted, if the index has to."""
+        """Learn from the live items, before they are inserted. Most need not."""
+        return
 
     def widen(self) -> None:
         """Search a little wider: until the recall is `TARGET` on other queries, once."""
         raise StopIteration
 
     def maintain(self) -> None:
-        """Do what is due to keep the index good."""
+        """Do what is due to keep the index good. For most, nothing is."""
+        return
 
     def describe(self) -> dict[str, Any]:
         """Return what else is known of the index as it stands."""
@@ -259,10 +262,13 @@ class Svs(Method):
     """A Vamana graph of SVS: removed items are dropped from it when a fifth of it is removed."""
 
     package = "scalable-vs"
-    index: Any = None
+
+    def prepare(self) -> None:
+        """Wait for the first items: the graph cannot be without any."""
+        self.index: Any = None
 
     def learn(self, live: np.ndarray, ids: np.ndarray) -> None:
-        """Build the graph from the first items: it cannot start without any."""
+        """Build the graph from the first items."""
         svs = import_module("svs")
         parameters = svs.VamanaBuildParameters(
             alpha=0.95, graph_max_degree=32, window_size=100, prune_to=28

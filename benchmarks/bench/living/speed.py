@@ -1,6 +1,6 @@
 """Speed of changes: batches and single ones on disk, beside a graph of hnswlib in memory.
 
-The part that measures runs in a process of its own: python -m bench.living.speed METHOD FOLDER OUT
+What measures runs in a process of its own: python -m bench.living.speed METHOD FOLDER OUT
 It imports only NumPy there, since the peers' environment imports it too.
 """
 
