@@ -172,11 +172,14 @@ sanitize: sanitized  ## run the tests of kernels and storage with address and un
 	build/sanitize/tests/native_tests
 	$(RUN_SANITIZED) $(BIN)/python -m pytest -q $(SANITIZED)
 
-test-crash: setup  ## kill writers of the store 1,000 times, fill their disk, cut the power
+test-crash: setup  ## kill writers of stores and indexes 1,000 times each, fill their disks, cut the power
 	$(BIN)/python tests/store/crashes.py random $(or $(KILLS),1000) --seed $(SEED)
 	$(BIN)/python tests/store/crashes.py kill 2 --seed $(SEED)
 	$(BIN)/python tests/store/crashes.py fail 2 --seed $(SEED)
 	$(BIN)/python tests/store/crashes.py power 2 --seed $(SEED)
+	$(BIN)/python tests/vectors/index_crashes.py kill $(or $(KILLS),1000) --seed $(SEED)
+	$(BIN)/python tests/vectors/index_crashes.py time $(or $(KILLS),1000) --seed $(SEED)
+	$(BIN)/python tests/vectors/index_crashes.py fail $(or $(KILLS),1000) --seed $(SEED)
 
 need-clang:
 	@test -n "$(CLANG)" || { echo "Fuzzing and coverage need Clang 14 or newer." >&2; \
