@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before NumPy is imported. The products of tests are small: the threads of BLAS and OpenMP would
 # mostly wait for each other, and they wait by spinning, which makes a busy machine slow.
@@ -72,7 +73,8 @@ class Cases:
 
     A case is named by a recipe, a metric and a form: "memory" and "shards" come out of `fit`;
     "mapped" and "read" are the index in memory, saved and loaded; "ray" is that in shards, saved
-    and served by Ray.
+    and served by Ray. "grown" and "living" were empty, have got their items by changes, and have
+    learned between them, in memory and in a folder; "reader" follows the one in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -83,10 +85,11 @@ class Cases:
         key = (recipe, metric, form)
         if key not in self.made:
             make = {"memory": self._fit, "shards": self._shard, "ray": self._serve}
-            self.made[key] = make[form](recipe, metric) if form in make else self._load(*key)
+            make |= dict.fromkeys(("grown", "living"), self._grow) | {"reader": self._follow}
+            self.made[key] = make[form](*key) if form in make else self._load(*key)
         return self.made[key]
 
-    def _fit(self, recipe: str, metric: str) -> Case:
+    def _fit(self, recipe: str, metric: str, _: str) -> Case:
         rng = np.random.default_rng(7)
         X = clusters(n_per=25, centres=20, dim=10, spread=0.6, seed=3).points
         X[10:14] = X[20:24]  # ties
@@ -107,17 +110,46 @@ class Cases:
             bounded=recipe != "paper",
         )
 
-    def _shard(self, recipe: str, metric: str) -> Case:
+    def _shard(self, recipe: str, metric: str, _: str) -> Case:
         case = self(recipe, metric, "memory")
         index = ShardedIndex(metric, recipe=_RECIPES[recipe](), shards=3)
         index.fit(case.X, ids=case.ids, threads=1)
         return case._replace(index=index, shards=3)
 
-    def _serve(self, recipe: str, metric: str) -> Case:
+    def _serve(self, recipe: str, metric: str, _: str) -> Case:
         case = self(recipe, metric, "shards")
         path = self.folder / f"{recipe}-{metric}-shards"
         case.index.save(path)
         return case._replace(index=ShardedIndex.load(path, ray="auto"), original=case.index)
+
+    def _grow(self, recipe: str, metric: str, form: str) -> Case:
+        case, made = self(recipe, metric, "memory"), _RECIPES[recipe]()
+        rng = np.random.default_rng(9)
+        order = rng.permutation(len(case.X))  # as it comes, all clusters are learned
+        X, ids = case.X[order], case.ids[order]
+        index = VectorIndex(metric, dim=X.shape[1], recipe=made)
+        if form == "living":
+            path = self.folder / f"{recipe}-{metric}-living"
+            new: dict[str, Any] = {"metric": metric, "dim": X.shape[1], "sync": "normal"}
+            index = irli.open(path, recipe=made, maintain="manual", **new)
+        index.maintain = "manual"
+        strangers = 10_000_000 + np.arange(60)
+        index.add(X[:200] + 1, ids=ids[:200])
+        index.add(rng.normal(size=(60, X.shape[1])), ids=strangers)
+        index.upsert(X[:420], ids=ids[:420])
+        index.refresh()
+        index.remove(strangers)
+        for start in range(420, len(X), 25):
+            index.add(X[start : start + 25], ids=ids[start : start + 25])
+        if recipe == "codes":
+            index.defaults = case.index.defaults
+        return case._replace(index=index, X=X, ids=ids, bounded=False, changed=True)
+
+    def _follow(self, recipe: str, metric: str, _: str) -> Case:
+        case = self(recipe, metric, "living")
+        index = irli.load(self.folder / f"{recipe}-{metric}-living")
+        index.defaults = case.index.defaults
+        return case._replace(index=index)
 
     def _load(self, recipe: str, metric: str, form: str) -> Case:
         case = self(recipe, metric, "memory")

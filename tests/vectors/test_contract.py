@@ -9,15 +9,19 @@ from contract import Case, LoadedContract, VectorContract, VectorSmoke
 
 Kind = tuple[str, str, str]  # recipe, metric, form
 
-# Without codes, with codes, the paper's recipe, memory-mapped, in shards: and every metric.
+# Without codes, with codes, the paper's recipe, memory-mapped, in shards,
+# changed: and every metric.
 FULL: list[Kind] = [
     ("default", "cosine", "memory"),
     ("codes", "l2", "memory"),
     ("paper", "ip", "memory"),
     ("codes", "ip", "mapped"),
     ("default", "l2", "shards"),
+    ("codes", "cosine", "grown"),
+    ("codes", "l2", "reader"),
 ]
-# Every recipe with every metric; the same read into memory, in shards, and served by Ray.
+# Every recipe with every metric; the same read into memory, in shards, served by Ray, and
+# changed.
 OTHERS: list[Kind] = [
     ("default", "ip", "memory"),
     ("codes", "cosine", "memory"),
@@ -28,6 +32,10 @@ OTHERS: list[Kind] = [
     ("two repetitions", "cosine", "ray"),
     ("paper", "ip", "shards"),
     ("default", "l2", "read"),
+    ("default", "ip", "grown"),
+    ("two repetitions", "l2", "grown"),
+    ("paper", "cosine", "living"),
+    ("codes", "l2", "living"),
 ]
 LOADED = [kind for kind in (*FULL, *OTHERS) if kind[2] in ("mapped", "read", "ray")]
 

@@ -133,6 +133,19 @@ class Searcher:
             vars(changed).pop(name, None)
         return changed
 
+    @property
+    def added(self) -> list[NDArray[Any]]:
+        """The arrays of what was added since the fit, beside its vectors."""
+        if self._added is None:
+            return []
+        more = [array for run in self._added.runs for array in run]
+        return [*more, *self._added.int8, *self._added.lengths]
+
+    @property
+    def added_codes(self) -> int:
+        """The bytes of the codes of what was added since the fit."""
+        return 0 if self._added is None else sum(run.blocks.nbytes for run in self._added.runs)
+
     @cached_property
     def left(self) -> NDArray[np.int32]:
         """The rows of all items that are not removed."""

@@ -332,7 +332,9 @@ class VectorPart(Part):
         """Return sizes, settings and memory in bytes as plain values."""
         layout = self.searcher.layout
         inner = (*layout.codes, *layout.projection, *layout.int8, *layout.centroids)
-        parts = (*layout, *inner)
+        vectors = 4 * self.dim * self.searcher.items
+        parts = (*layout, *inner, *self.searcher.added)
+        size = sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
         repetitions, buckets = layout.bias.shape
         learned, changed = self.contents.learned, self.changed
         counts = {
@@ -352,9 +354,9 @@ class VectorPart(Part):
             "entries": self.searcher.sizes.entries,
             "router_multiplications": layout.router_multiplications,
             "recipe": dataclasses.asdict(self.contents.recipe),
-            "bytes": self.ids.nbytes + sum(p.nbytes for p in parts if isinstance(p, np.ndarray)),
-            "bytes_vectors": layout.vectors.nbytes,
-            "bytes_codes": layout.codes.blocks.nbytes,
+            "bytes": self.ids.nbytes + size + vectors - layout.vectors.nbytes,
+            "bytes_vectors": vectors,
+            "bytes_codes": layout.codes.blocks.nbytes + self.searcher.added_codes,
         }
 
     def facts(self) -> dict[str, Any]:
