@@ -182,7 +182,7 @@ def _is_intact(batch: Batch) -> bool:
         return False
 
 
-class Added:
+class AddedItems:
     """The items that the log has added: their keys by id, and their ids by key."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from irli.store import database, log
 from irli.store.documents import Document, decode, encode
 from irli.store.documents import remove as remove_path
 from irli.store.filters import parse_path
-from irli.store.log import Added, Batch, Folded, Keys, checksum, last_seq, take_ids
+from irli.store.log import AddedItems, Batch, Folded, Keys, checksum, last_seq, take_ids
 from irli.store.tail import FileTail, MemoryTail, SyncFailed, Tail, Vectors, choose_bits
 
 Sync: TypeAlias = Literal["full", "normal"]
@@ -104,7 +104,7 @@ class Store:
         # A commit may wait for the disk. Who reads has another connection, where that is possible.
         self._reading = self._lock if reader is connection else threading.RLock()
         self._broken: str | None = None
-        self._added = Added()
+        self._added = AddedItems()
         self._written = 0  # bytes since the last checkpoint
         self._fresh = True  # whether the next vectors start a file
         self._recorded: set[int] = set()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # what a search does not need is imported where it is used
 _SAMPLE = 4096  # vectors that set the scale of the 8-bit projection
 
 
-class Learned(NamedTuple):
+class Since(NamedTuple):
     """What the routers have learned from, and what has changed since, up to these arrays."""
 
     items: int
@@ -54,9 +54,9 @@ class Learned(NamedTuple):
     removed: int = 0
     refreshes: int = 0
 
-    def anew(self, items: int) -> Learned:
+    def anew(self, items: int) -> Since:
         """Return the same after the routers have learned from so many items."""
-        return Learned(items, items, refreshes=self.refreshes + (self.items > 0))
+        return Since(items, items, refreshes=self.refreshes + (self.items > 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class VectorContents:
         The keys of the items in the store of changes, ascending. None is the row numbers.
     columns : Columns or None
         What filters know of the payloads.
-    since : Learned or None
+    since : Since or None
         What has changed since the routers have learned. None is nothing.
     """
 
@@ -102,7 +102,7 @@ class VectorContents:
     codebook: Codebook | None = None
     keys: NDArray[np.int64] | None = None
     columns: Columns | None = None
-    since: Learned | None = None
+    since: Since | None = None
 
     def tuned_as(self, defaults: SearchParameters, tuned: TuneResult | None) -> VectorContents:
         """Return the contents with the parameters of an index, if there is something to find."""
@@ -111,10 +111,10 @@ class VectorContents:
         return dataclasses.replace(self, defaults=defaults, tuned=tuned)
 
     @property
-    def learned(self) -> Learned:
+    def learned(self) -> Since:
         """What the routers have learned from."""
         count = 0 if self.recipe.name == "exact" else len(self.ids)
-        return self.since or Learned(count, count)
+        return self.since or Since(count, count)
 
 
 def pack_vectors(contents: VectorContents) -> Folder:
@@ -229,13 +229,13 @@ def _unpack_codebook(
     return Codebook.of(codes, metric == "l2", centre, unit[0], rotation)
 
 
-def _unpack_learned(meta: dict[str, Any], items: int) -> Learned | None:
+def _unpack_learned(meta: dict[str, Any], items: int) -> Since | None:
     if "learned" not in meta:
         return None
-    given = {name: check_int(name, meta["learned"][name], at_least=0) for name in Learned._fields}
+    given = {name: check_int(name, meta["learned"][name], at_least=0) for name in Since._fields}
     if given["rows"] > items:
         raise damage_error("field 'learned'", f"name at most {items} rows", str(given["rows"]))
-    return Learned(**given)
+    return Since(**given)
 
 
 def _unpack_columns(folder: Folder) -> Columns | None:
