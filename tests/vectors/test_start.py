@@ -115,7 +115,9 @@ def test_an_index_learns_on(metric: str) -> None:
     assert index.tuned is not None
     assert fresh.tuned is not None
     assert index.tuned.scanned <= 1.3 * fresh.tuned.scanned
-    assert (index.search(MADE.points, 1).ids[:, 0] == np.arange(len(MADE.points))).mean() > 0.99
+    if metric != "ip":  # there, other items may be nearer
+        found = index.search(MADE.points, 1).ids[:, 0]
+        assert (found == np.arange(len(MADE.points))).mean() > 0.99
 
 
 @pytest.mark.parametrize("changes", [{"boost": True}, {"boost": False}, {"scoring": "full"}])
