@@ -41,9 +41,9 @@ COMMANDS = {
     "info": Command("vectors", "Show the contents and the training history of an index."),
     "add": Command("changes", "Add the items of a file to an index."),
     "remove": Command("changes", "Remove items by their ids or payloads."),
-    "compact": Command("changes", "Give back what removed items take."),
-    "refresh": Command("changes", "Let the routers of an index learn anew."),
-    "health": Command("changes", "Measure an index after changes, and say what to do."),
+    "compact": Command("changes", "Pack the arrays anew, without removed items."),
+    "refresh": Command("changes", "Let the routers learn anew from the items that are there."),
+    "health": Command("changes", "Measure how well items are found, and say what to do."),
     "plan": Command("plan", "Predict build time, memory and speed on a cluster."),
     "labels": Command("labels", "Learn and predict labels of feature rows or texts."),
 }

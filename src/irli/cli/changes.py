@@ -159,7 +159,7 @@ def _leave_out(opened: VectorIndex, items: Items) -> Items:
 @app.command()
 def remove(
     index: Index,
-    names: Annotated[list[str] | None, Argument(metavar="[IDS]...", help="Ids.")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="IDS", help="Ids.")] = None,
     ids: Annotated[Path | None, Option(help="Ids: .npy, or a line for each.")] = None,
     filter: Annotated[str | None, Option(help="Or all that a filter allows, as JSON.")] = None,
     as_json: Json = False,
@@ -207,7 +207,7 @@ def _as_number(where: str, text: str) -> int:
 
 @app.command()
 def compact(index: Index, as_json: Json = False) -> None:
-    """Pack the arrays of an index anew, and give back what removed items take."""
+    """Pack the arrays anew, without removed items. The routers stay."""
     start = perf_counter()
     before = _measure(index)
     with irli.open(index, maintain="manual") as opened:
@@ -233,7 +233,7 @@ def refresh(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Let the routers of an index learn anew, from the items that it has now."""
+    """Let the routers learn anew from the items that are there."""
     start = perf_counter()
     asked = None if queries is None else console.read_queries(queries, queries_key)
     with irli.open(index, maintain="manual") as opened:
@@ -252,7 +252,7 @@ def refresh(
 
 @app.command()
 def health(index: Index, as_json: Json = False) -> None:
-    """Measure how well an index finds its items after changes, and say what to do."""
+    """Measure how well items are found after changes, and say what to do."""
     opened = irli.load(index)
     if not isinstance(opened, VectorIndex):
         raise InvalidParameter(f"{index} must hold a VectorIndex. Got a {type(opened).__name__}.")

@@ -260,7 +260,8 @@ class Changeable(VectorFront[VectorPart]):
 
     def tune(self, recall: float = RECALL, k: int = K, queries: Any = None) -> TuneResult:
         tuned = super().tune(recall, k, queries)
-        if self._living is not None and self._living.root is not None:
+        living = self._living
+        if living is not None and living.root is not None and not living.is_reader:
             self.compact()  # the folder has the parameters, too
         return tuned
 
