@@ -115,7 +115,7 @@ def test_an_index_learns_on(metric: str) -> None:
     assert index.tuned is not None
     assert fresh.tuned is not None
     assert index.tuned.scanned <= 1.3 * fresh.tuned.scanned
-    if metric != "ip":  # there, other items may be nearer
+    if metric != "ip":  # where longer items are nearer than the item itself
         found = index.search(MADE.points, 1).ids[:, 0]
         assert (found == np.arange(len(MADE.points))).mean() > 0.99
 
