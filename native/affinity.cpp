@@ -9,8 +9,8 @@ namespace irli {
 namespace {
 
 constexpr float kLeastAffinity = 1e-15f;  // of a bucket that is among the best of any query
-constexpr int64_t kAhead = 4;  // queries whose scores are prefetched
-constexpr size_t kLine = 64;   // bytes of a cache line
+constexpr int64_t kAhead = 4;             // queries whose scores are prefetched
+constexpr size_t kLine = 64;              // bytes of a cache line
 constexpr float kLeastSuit = 1e-20f;  // keeps products out of the denormal numbers, which are slow
 
 // The affinities of one item, and the buckets whose affinity is not zero.
