@@ -85,6 +85,10 @@ class Affinity:
         other.held = held
         return other
 
+    def beside(self, held: NDArray[np.int32] | None) -> Affinity:
+        """Return the ranking of the first bucket, or of the second one beside those in `held`."""
+        return self if held is None else self.complementing(held)
+
     def __call__(
         self, items: NDArray[np.int64], count: int, among: NDArray[np.int64] | None = None
     ) -> Best:

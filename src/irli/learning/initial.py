@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,9 +11,8 @@ from irli.base.memory import release_pages
 from irli.base.recipe import Recipe
 from irli.engine.hashing import UniversalHash, mix_numbers
 from irli.engine.top_k import SCORES
-from irli.learning.affinity import Affinity
 from irli.learning.kmeans import kmeans, nearest_centroids
-from irli.learning.partition import Partition, assign_bounded, bucket_capacity
+from irli.learning.partition import Partition, Ranking, assign_bounded, bucket_capacity
 from irli.learning.problem import Problem
 from irli.learning.sizes import count_linear
 from irli.learning.weights import Weights, draw_weights
@@ -51,8 +52,14 @@ def limit_load(items: int, recipe: Recipe) -> int:
     return bucket_capacity(items * recipe.buckets_per_item, recipe.buckets, recipe.slack)
 
 
-def place_new(partition: Partition, rank: Affinity, recipe: Recipe) -> Partition:
-    """Put the items that have no bucket, -1, into their best ones with room."""
+def place_new(
+    partition: Partition, rank_beside: Callable[[NDArray[np.int32] | None], Ranking], recipe: Recipe
+) -> Partition:
+    """Put the items that have no bucket, -1, into their best ones with room.
+
+    `rank_beside` returns a ranking of the first bucket of each item, or of the second one where it
+    gets the first ones (N,).
+    """
     assignment = partition.assignment.copy()
     new = np.flatnonzero(assignment[:, 0] < 0)
     if len(new) == 0:
@@ -60,14 +67,13 @@ def place_new(partition: Partition, rank: Affinity, recipe: Recipe) -> Partition
     loads, limit = partition.loads(), limit_load(len(assignment), recipe)
     taken = None
     for column in range(assignment.shape[1]):
-        if taken is not None:
-            rank = rank.complementing(np.ascontiguousarray(assignment[:, 0]))
+        rank = rank_beside(None if column == 0 else np.ascontiguousarray(assignment[:, 0]))
 
         def rank_new(
             items: NDArray[np.int64],
             count: int,
             among: NDArray[np.int64] | None = None,
-            rank: Affinity = rank,
+            rank: Ranking = rank,
         ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
             return rank(new[items], count, among)
 

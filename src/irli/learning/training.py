@@ -161,7 +161,8 @@ class Learner:
         self.epoch = 0 if saved is None else unpack_state(self, saved)  # the last finished one
         for head in self.heads if saved is None else []:
             if start is not None and problem.items_are_queries:
-                head.partition = place_new(head.partition, self._score_affinity(head), recipe)
+                rank = self._score_affinity(head).beside
+                head.partition = place_new(head.partition, rank, recipe)
             elif start is None and recipe.buckets_per_item > 1:
                 first = head.partition.assignment[:, 0]
                 head.partition = self._assign(head, self._score_affinity(head), first)
