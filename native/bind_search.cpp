@@ -382,7 +382,8 @@ class VectorSearcher {
       if (!nb::try_cast<Array<const T>>(chunk, array, false))
         throw std::invalid_argument("Chunks must be contiguous, of the type that kernels read.");
       int64_t size = 1;
-      for (size_t axis = 0; axis < array.ndim(); ++axis) size *= static_cast<int64_t>(array.shape(axis));
+      for (size_t axis = 0; axis < array.ndim(); ++axis)
+        size *= static_cast<int64_t>(array.shape(axis));
       if (table.empty())
         while ((dim << rows.shift) < size) ++rows.shift;
       if (size != dim << rows.shift)
@@ -478,8 +479,8 @@ void bind_search(nb::module_& m) {
       .def(nb::init<VectorSearcher&, int64_t, const std::vector<nb::object>&,
                     const std::vector<nb::object>&, const std::vector<nb::object>&,
                     const std::vector<nb::object>&>(),
-           nb::arg("base"), nb::arg("items"), nb::arg("runs"), nb::arg("vectors"),
-           nb::arg("bytes"), nb::arg("lengths"))
+           nb::arg("base"), nb::arg("items"), nb::arg("runs"), nb::arg("vectors"), nb::arg("bytes"),
+           nb::arg("lengths"))
       .def("search", &VectorSearcher::search, as_is("queries"), nb::arg("plan"),
            as_is("allowed").none(), as_is("rows").none(), as_is("removed").none(),
            as_is("ids").none(), nb::arg("form"), nb::arg("first"), nb::arg("last"),

@@ -82,7 +82,8 @@ void check_layout(const VectorLayout& layout, int64_t entries, int64_t blocks) {
                 "the sums in 'zero' of the projection are too large");
   }
   const Codes& codes = layout.codes;
-  require(!codes.pieces || (codes.pieces % 2 == 0 && codes.pieces <= kMostPieces && codes.size >= 1),
+  require(!codes.pieces ||
+              (codes.pieces % 2 == 0 && codes.pieces <= kMostPieces && codes.size >= 1),
           "the number of pieces of a code must be even, and at most 516");
   check_run(layout, layout.runs[0], entries, blocks);
 }

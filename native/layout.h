@@ -113,15 +113,15 @@ struct VectorLayout {
   int64_t width;   // G, features of a router
   int64_t linear;  // the first features, which skip the ReLU
   Projection projection;
-  const float* project;    // (R, d, G)
-  const float* shift;      // (R, G)
-  const float* weights;    // (R, G, B), or null
-  const int8_t* bytes;     // (R, B / 64, G / 4, 64, 4): the same in 8 bits, or null
-  const float* step;       // (R, B)
-  const int32_t* zero;     // (R, B)
-  const float* bias;       // (R, B)
-  const float* centre;     // (R, d)
-  const float* soften;     // (R, 3): see `soften_logits`
+  const float* project;  // (R, d, G)
+  const float* shift;    // (R, G)
+  const float* weights;  // (R, G, B), or null
+  const int8_t* bytes;   // (R, B / 64, G / 4, 64, 4): the same in 8 bits, or null
+  const float* step;     // (R, B)
+  const int32_t* zero;   // (R, B)
+  const float* bias;     // (R, B)
+  const float* centre;   // (R, d)
+  const float* soften;   // (R, 3): see `soften_logits`
   Run runs[kMostRuns];
   int64_t run_count;
   Rows<float> vectors;  // (N, d)

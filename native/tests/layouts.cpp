@@ -323,8 +323,7 @@ void scatter(Source& source, Planted& planted) {
     std::vector<uint8_t> blocks;
     for (int64_t at = 0; at < places; ++at) {
       run.offsets[at] = static_cast<int64_t>(items.size());
-      run.block_offsets[at] =
-          rows ? static_cast<int64_t>(blocks.size()) / (rows * kLanes) : 0;
+      run.block_offsets[at] = rows ? static_cast<int64_t>(blocks.size()) / (rows * kLanes) : 0;
       if (at % (shape.buckets + 1) == shape.buckets) continue;
       int64_t place = 0;
       for (int64_t e = planted.offsets[at]; e < planted.offsets[at + 1]; ++e) {
@@ -335,8 +334,9 @@ void scatter(Source& source, Planted& planted) {
         if (rows && lane == 0) blocks.resize(blocks.size() + static_cast<size_t>(rows * kLanes));
         for (int64_t row = 0; row < rows; ++row)
           blocks[blocks.size() - static_cast<size_t>((rows - row) * kLanes - slot(lane))] =
-              planted.code_blocks[((planted.code_offsets[at] + old / kLanes) * rows + row) * kLanes +
-                                  slot(old % kLanes)];
+              planted
+                  .code_blocks[((planted.code_offsets[at] + old / kLanes) * rows + row) * kLanes +
+                               slot(old % kLanes)];
       }
     }
     run.items = Exact<int32_t>(static_cast<int64_t>(items.size()));
