@@ -96,7 +96,9 @@ def test_answers_are_the_merge_of_local_ones(metric: str) -> None:
 def test_the_methods_take_what_a_local_index_takes() -> None:
     late = {"deadline", "partial"}
     more = {"search": late, "search_range": late, "load": {"ray", "replicas"}}
-    fewer = {"fit": {"neighbors"}}  # of a whole whose neighbours are known, shards know little
+    # Of a whole whose neighbours are known, shards know little. They have no payloads yet.
+    fewer = {"fit": {"neighbors", "payloads", "start"}}
+    fewer |= dict.fromkeys(("search", "search_range"), {"with_payload"})
     names = ("fit", "search", "search_range", "vector", "explain", "tune", "save", "load")
     names += ("loads", "stats")
     for name in names:
