@@ -98,7 +98,7 @@ def test_the_methods_take_what_a_local_index_takes() -> None:
     more = {"search": late, "search_range": late, "load": {"ray", "replicas"}}
     # Of a whole whose neighbours are known, shards know little. They have no payloads yet.
     fewer = {"fit": {"neighbors", "payloads", "start"}}
-    fewer |= dict.fromkeys(("search", "search_range"), {"with_payload"})
+    fewer |= {key: {"with_payload"} for key in ("search", "search_range")}
     names = ("fit", "search", "search_range", "vector", "explain", "tune", "save", "load")
     names += ("loads", "stats")
     for name in names:

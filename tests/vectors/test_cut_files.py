@@ -13,7 +13,7 @@ import pytest
 from conftest import small_default
 
 import irli
-from irli import VectorIndex
+from irli import InvalidParameter, VectorIndex
 
 # It damages each file in turn, and says what came of it. A signal would end it.
 PROGRAM = """
@@ -116,3 +116,20 @@ def test_what_is_removed_stays_with_those_who_have_it(
             check_answers(source, said)
         else:
             assert (who, outcome) in (("writer", "StorageError"), ("writer", "FormatError")), name
+
+
+def test_items_without_a_manifest_are_kept(source: Path, tmp_path: Path) -> None:
+    """Whoever opens an index with its metric and dimension must not get a new one over it."""
+    for name in ("arrays", "tail"):
+        place = tmp_path / name
+        shutil.copytree(source, place)
+        for pattern in ("*.tail.*",) if name == "arrays" else ("*.npy",):
+            for path in place.glob(pattern):
+                path.unlink()
+        (place / "manifest.json").unlink()
+        before = sorted(path.name for path in place.iterdir())
+        with pytest.raises(InvalidParameter, match="no manifest"):
+            irli.open(place, metric="l2", dim=8)
+        assert sorted(path.name for path in place.iterdir() if path.name[0] != ".") == [
+            name for name in before if name[0] != "."
+        ]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from irli.vectors.changes.changeable import Maintain
     from irli.vectors.index import VectorIndex
 
+_EMPTY = 256  # bytes that the file of an array without rows may have
+
 # Settings of a recipe that are chosen again.
 _BY_DATA: dict[str, Any] = dict.fromkeys(("buckets", "choices", "pieces", "repartition_every"))
 
@@ -87,6 +89,13 @@ def _create(root: Path, metric: str, dim: int, sync: Sync) -> None:
     resolved = resolve_metric(metric, owner="open")
     empty = VectorIndex(resolved, dim=dim)._fitted()
     claim(root)
+    # What was cut off here has no items. Items without a manifest are those of somebody.
+    arrays = (path.stat().st_size > _EMPTY for path in root.glob("vectors.*.npy"))
+    if any(arrays) or any(root.glob("*.tail.*")):
+        raise InvalidParameter(
+            f"The 'path' parameter of open must be an index folder, or a new one. {root} holds "
+            f"items and no {MANIFEST}. Restore the folder from a copy, or empty it."
+        )
     _add_store(root, pack_vectors(empty.contents), sync)
 
 
