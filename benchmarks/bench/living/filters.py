@@ -109,25 +109,25 @@ class SqliteVec(Filtered):
 
     def build(self, vectors: np.ndarray, numbers: np.ndarray, folder: Path) -> None:
         """Fill the table."""
-        import sqlite3
-
+        import apsw  # Python's own module may be built without extensions
         import sqlite_vec
 
-        self.db = sqlite3.connect(folder / "vec.sqlite")
+        self.db = apsw.Connection(str(folder / "vec.sqlite"))
         self.db.enable_load_extension(True)
-        sqlite_vec.load(self.db)
+        self.db.load_extension(sqlite_vec.loadable_path())
         dim = vectors.shape[1]
         self.db.execute(
             f"create virtual table items using vec0(v float[{dim}] distance_metric=cosine, n int)"
         )
-        rows = zip(range(len(vectors)), vectors, numbers.tolist(), strict=True)
+        stored = [vector.tobytes() for vector in vectors]
+        rows = zip(range(len(vectors)), stored, numbers.tolist(), strict=True)
         with self.db:
             self.db.executemany("insert into items(rowid, v, n) values (?, ?, ?)", rows)
 
     def search(self, query: np.ndarray, below: int) -> list[int]:
         """Search."""
         asked = "select rowid from items where v match ? and k = ? and n < ?"
-        return [row for (row,) in self.db.execute(asked, (query, K, below))]
+        return [row for (row,) in self.db.execute(asked, (query.tobytes(), K, below))]
 
 
 class Qdrant(Filtered):

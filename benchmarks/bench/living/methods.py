@@ -223,11 +223,15 @@ class Hnsw(Method):
 
     package = "hnswlib"
 
+    def __init__(self, dim: int, most: int, built: int = 200) -> None:
+        self.built = built  # how wide it looks for neighbours of an item that is added
+        super().__init__(dim, most)
+
     def prepare(self) -> None:
         """Make the index."""
         self.index: Any = import_module("hnswlib").Index(space="ip", dim=self.dim)
         self.index.init_index(
-            max_elements=self.most, ef_construction=200, M=16, allow_replace_deleted=True
+            max_elements=self.most, ef_construction=self.built, M=16, allow_replace_deleted=True
         )
         self.index.set_num_threads(1)
         self.ef = K

@@ -20,7 +20,12 @@ import numpy as np
 from bench.living.methods import TARGET, Hnsw, K, count_seconds
 
 BASE, ADDED, BATCH, SINGLE = 60_000, 20_000, 1000, 500
-METHODS = {"irli": {}, "hnswlib": {"ef": 200}, "hnswlib-100": {"ef": 100}, "hnswlib-40": {"ef": 40}}
+METHODS: dict[str, dict[str, int]] = {
+    "irli": {},
+    "hnswlib": {"built": 200},
+    "hnswlib-100": {"built": 100},
+    "hnswlib-40": {"built": 40},
+}
 HEAD = [
     "method",
     "inserts/s, batches of 1,000",
@@ -89,9 +94,7 @@ def _measure(place: Path, name: str) -> dict[str, float]:
     queries, others = asked[: len(asked) * 2 // 3], asked[len(asked) * 2 // 3 :]
     if name == "irli":
         return _measure_irli(place, vectors, base, added, queries)
-    graph = Hnsw(vectors.shape[1], len(vectors))
-    ef = METHODS[name]["ef"]
-    graph.index.init_index(len(vectors), 16, ef, allow_replace_deleted=True)
+    graph = Hnsw(vectors.shape[1], len(vectors), **METHODS[name])
     graph.insert(vectors[:base], np.arange(base))
 
     def search(asked: np.ndarray) -> np.ndarray:

@@ -1,14 +1,14 @@
 """Health: what changes have done to an index, measured on its own items and recorded queries.
 
-Items that the routers have learned are compared with items added since, in the same index. If the
-new ones are found less well, or at more work, the routers have drifted. That needs no model of what
-a fresh fit would do.
+How items find their nearest ones is compared with the day on which the routers have learned: they
+know best where the items are that they learned from. So turnover costs work even where new items
+are like old ones, and items from places that the routers never saw cost more.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.part import VectorPart
 
 K = 10
-_DRIFTED = 0.05  # more work of the whole index, as a share of it, that a refresh is worth
+SAMPLE = 400  # items or queries that are measured
+_DRIFTED = 0.06  # more work, as a share, that learning anew is worth
 _WORK_OF_RECALL = 8.0  # a recall lower by .01 takes 8 % more work to make up for, near .95
 _OUTGROWN = 2.0  # times as many items as were learned, or as few, ask for other buckets
 _FEW = 1000  # rows that never need to be packed
@@ -136,13 +137,16 @@ def _leave_out(
     return others
 
 
-def sample_rows(
-    part: VectorPart, first: int, last: int, count: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return some rows of items from `first` to `last`."""
+def measure_items(
+    part: VectorPart, parameters: SearchParameters, first: int, last: int, seed: int
+) -> Found | None:
+    """Return how some of the items in rows from `first` to `last` find their nearest ones."""
     left = part.searcher.left
     inside = left[np.searchsorted(left, first) : np.searchsorted(left, last)]
-    return np.sort(rng.choice(inside, min(count, len(inside)), replace=False)).astype(np.int64)
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(inside, min(SAMPLE, len(inside)), replace=False)
+    rows = np.sort(rows).astype(np.int64)
+    return measure(part, parameters, part.take(rows), rows)
 
 
 def compare(old: Found, new: Found) -> float:
@@ -150,16 +154,15 @@ def compare(old: Found, new: Found) -> float:
     return new.work / old.work - 1 + _WORK_OF_RECALL * (old.recall - new.recall)
 
 
-def is_drifted(old: Found | None, recent: Found | None, share: float) -> bool:
-    """Whether items that are `share` of all are found so much worse that learning anew is due.
+def is_drifted(then: Found, now: Found, growth: float) -> bool:
+    """Whether items are found so much worse than on the day of learning that it is due again.
 
-    They may be found at more work, or less well: more work would make up for that.
+    Of `growth` times as many items, a fresh index would read more, too.
     """
-    if old is None or recent is None:
-        return False
-    margins = [_WORK_OF_RECALL * each.margin for each in (old, recent)]
-    margins += [each.work_margin / old.work for each in (old, recent)]
-    return share * (compare(old, recent) - math.hypot(*margins) / 2) > _DRIFTED
+    fair = replace(then, work=then.work * math.sqrt(growth))
+    margins = [_WORK_OF_RECALL * each.margin for each in (then, now)]
+    margins += [each.work_margin / fair.work for each in (then, now)]
+    return compare(fair, now) - math.hypot(*margins) / 2 > _DRIFTED
 
 
 def is_outgrown(learned: int, items: int) -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from irli.base.logs import get_logger, warn
 from irli.base.recipe import AUTO, Recipe, as_recipe
 from irli.vectors.changes.health import (
+    SAMPLE,
     Found,
     Health,
     compare,
@@ -30,7 +31,7 @@ from irli.vectors.changes.health import (
     is_sparse,
     is_uneven,
     measure,
-    sample_rows,
+    measure_items,
 )
 from irli.vectors.changes.living import Living
 from irli.vectors.changes.recorded import Recorded
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_SAMPLE = 400  # items of each kind that are measured
 _EVERY, _LEAST = 0.1, 1000  # a measurement after so many changes: a share of the items, or more
 _UNEVEN = 0.02  # buckets are evened out after so many changes, as a share of the rows
 _WARM = 0.5  # with more changes than this share of the items learned, learning begins anew
@@ -75,7 +75,7 @@ class Maintenance:
         self._thread: threading.Thread | None = None
         self._measured = 0  # changes at the last measurement
         self._refused = -math.inf  # changes when what was learned was not taken
-        self._old: Found | None = None  # items learned, when there still were some
+        self._then: Found | None = None  # how items were found on the day of learning
         self._drifted = False
         self._next = 0.0  # when learning may start again
         self._again = 0.0  # when anything may, after a failure
@@ -140,7 +140,7 @@ class Maintenance:
             return "there are enough items to learn from" if enough else None
         if is_outgrown(part.contents.learned.items, len(part)):
             return "the routers have learned from far fewer items, or from far more"
-        return "new items are found less well, or at more work" if self._drifted else None
+        return "items are found less well, or at more work" if self._drifted else None
 
     def _count_changes(self) -> int:
         """Return how many items were added or removed since the routers have learned."""
@@ -156,6 +156,8 @@ class Maintenance:
 
     def _work(self) -> None:
         if self._may_measure() and self.find_due() is None:
+            if self._living.changes.gone:  # removed items take work, too
+                self.compact()
             self._measured = self._count_changes()
             self.measure_drift()
         if self._may_learn():
@@ -165,25 +167,16 @@ class Maintenance:
 
     # --- what ----------------------------------------------------------------------------------
 
-    def measure_drift(self) -> tuple[Found | None, Found | None]:
-        """Measure how items from before and after the learning are found."""
+    def measure_drift(self) -> None:
+        """Measure how items are found, and compare it with the day of learning."""
         part = self._living.part
         if part.contents.recipe.name == "exact":
-            return None, None
-        rng = np.random.default_rng(part.searcher.items)
-        parameters = self._index.defaults
-        bound = part.contents.learned.rows
-        found = []
-        for first, last in ((0, bound), (bound, part.searcher.items)):
-            rows = sample_rows(part, first, last, _SAMPLE, rng)
-            found.append(measure(part, parameters, part.take(rows), rows))
-        left = part.searcher.left
-        share = 1 - np.searchsorted(left, bound) / max(1, len(left))
-        old, recent = found
-        if old is not None and old.queries == _SAMPLE:
-            self._old = old
-        self._drifted = is_drifted(self._old, recent, float(share))
-        return old, recent
+            return
+        now = measure_items(part, self._index.defaults, 0, part.searcher.items, self._measured)
+        if now is not None:
+            self._then = self._then or now
+            growth = len(part) / max(1, part.contents.learned.items)
+            self._drifted = is_drifted(self._then, now, growth)
 
     def compact(self) -> None:
         """Pack the arrays anew, without removed items, in even buckets. The routers stay."""
@@ -234,7 +227,7 @@ class Maintenance:
                 self._refused, self._drifted = self._count_changes(), False
                 return False
             self._living.replace(made, applied)
-            self._measured, self._refused, self._old = 0, -math.inf, None
+            self._measured, self._refused = 0, -math.inf
             self._drifted, self.failure = False, None
             return True
 
@@ -246,27 +239,23 @@ class Maintenance:
         queries: NDArray[np.float32] | None,
     ) -> bool:
         """Whether new arrays find as much as the old ones, at no more work."""
-        rng = np.random.default_rng(1)
-        rows = sample_rows(made, 0, made.searcher.items, _SAMPLE, rng)
-        items = made.take(rows)
-        old_rows = part.searcher.left[rows].astype(np.int64)
+        defaults = self._index.defaults
         pairs = [
             (
-                measure(part, self._index.defaults, items, old_rows),
-                measure(made, parameters, items, rows),
+                measure_items(part, defaults, 0, part.searcher.items, 0),
+                measure_items(made, parameters, 0, made.searcher.items, 0),
             )
         ]
         if queries is not None:
-            some = queries[rng.permutation(len(queries))[:_SAMPLE]]
-            pairs.append(
-                (measure(part, self._index.defaults, some), measure(made, parameters, some))
-            )
+            some = queries[np.random.default_rng(0).permutation(len(queries))[:SAMPLE]]
+            pairs.append((measure(part, defaults, some), measure(made, parameters, some)))
         for old, new in pairs:
             if old is None or new is None:
                 continue
             log.info("refresh: %s before, %s after", old, new)
             if compare(old, new) > _DEARER:
                 return False
+        self._then = pairs[0][1]
         return True
 
     # --- health --------------------------------------------------------------------------------
@@ -274,11 +263,17 @@ class Maintenance:
     def health(self) -> Health:
         """Measure the index."""
         living, part = self._living, self._living.part
-        old, recent = self.measure_drift()
+        self.measure_drift()
+        bound, items, defaults = (
+            part.contents.learned.rows,
+            part.searcher.items,
+            self._index.defaults,
+        )
+        learned = part.contents.recipe.name != "exact"
         queries, _ = self.recorded.take(part, None)
         recorded = None
         if queries is not None:
-            recorded = measure(part, self._index.defaults, queries[-_SAMPLE:])
+            recorded = measure(part, defaults, queries[-SAMPLE:])
         before, changes = part.contents.learned, living.changes
         rows, gone = living.changes.rows, living.changes.gone
         stats, loads = living.store.stats(), part.loads()
@@ -293,8 +288,8 @@ class Maintenance:
             removed_rows=gone / max(1, rows),
             balance=float(np.max(loads)) / mean,
             refreshes=part.contents.learned.refreshes,
-            old=old,
-            recent=recent,
+            old=measure_items(part, defaults, 0, bound, 0) if learned else None,
+            recent=measure_items(part, defaults, bound, items, 0) if learned else None,
             recorded=recorded,
             work_then=None if self._index.tuned is None else self._index.tuned.work,
             bytes=size + stats.payload_bytes,
