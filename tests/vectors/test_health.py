@@ -12,6 +12,7 @@ from irli.vectors.changes.health import (
     is_outgrown,
     is_sparse,
     is_uneven,
+    is_worse,
 )
 
 THEN = Found(recall=0.95, margin=0.005, work=10_000.0, work_margin=200.0, queries=400)
@@ -40,6 +41,15 @@ def test_a_recall_that_is_lower_takes_more_work_to_make_up_for() -> None:
     lower = Found(0.94, 0.005, 10_000.0, 200.0, 400)
     assert compare(THEN, lower) == pytest.approx(0.08)
     assert compare(THEN, THEN) == 0.0
+
+
+def test_what_was_learned_is_not_taken_if_it_is_worse() -> None:
+    dearer = Found(0.95, 0.005, 12_000.0, 200.0, 400)
+    assert is_worse(THEN, dearer)
+    assert not is_worse(dearer, THEN)
+    missed = Found(0.85, 0.005, 8_000.0, 200.0, 400)  # queries that were never learned
+    assert not is_worse(missed, THEN)
+    assert is_worse(THEN, missed)
 
 
 def test_sizes_that_ask_for_maintenance() -> None:

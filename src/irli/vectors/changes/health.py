@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli.vectors.cost import count_query_work
-from irli.vectors.front import Request
+from irli.vectors.front import RECALL, Request
 from irli.vectors.parameters import SearchParameters
 from irli.vectors.parts.part import VectorPart
 
@@ -22,6 +22,8 @@ K = 10
 SAMPLE = 400  # items or queries that are measured
 _DRIFTED = 0.06  # more work, as a share, that learning anew is worth
 _WORK_OF_RECALL = 8.0  # a recall lower by .01 takes 8 % more work to make up for, near .95
+_DEARER = 0.1  # more work, as a share, for which what was learned is not taken
+_MISSED = 0.02  # less recall than it was tuned to
 _OUTGROWN = 2.0  # times as many items as were learned, or as few, ask for other buckets
 _FEW = 1000  # rows that never need to be packed
 _REMOVED = 0.1  # share of removed rows from which on the arrays are packed anew
@@ -152,6 +154,16 @@ def measure_items(
 def compare(old: Found, new: Found) -> float:
     """Return how much more work the new takes, as a share, if lower recall is made up for."""
     return new.work / old.work - 1 + _WORK_OF_RECALL * (old.recall - new.recall)
+
+
+def is_worse(old: Found, new: Found) -> bool:
+    """Whether what was learned is not to be taken.
+
+    Where the old routers find far less than they were tuned to, their work is no measure.
+    """
+    if old.recall < RECALL - _MISSED:
+        return new.recall < old.recall
+    return compare(old, new) > _DEARER
 
 
 def is_drifted(then: Found, now: Found, growth: float) -> bool:

@@ -24,12 +24,12 @@ from irli.vectors.changes.health import (
     SAMPLE,
     Found,
     Health,
-    compare,
     give_advice,
     is_drifted,
     is_outgrown,
     is_sparse,
     is_uneven,
+    is_worse,
     measure,
     measure_items,
 )
@@ -47,7 +47,6 @@ log = get_logger(__name__)
 _EVERY, _LEAST = 0.1, 1000  # a measurement after so many changes: a share of the items, or more
 _UNEVEN = 0.02  # buckets are evened out after so many changes, as a share of the rows
 _WARM = 0.5  # with more changes than this share of the items learned, learning begins anew
-_DEARER = 0.1  # what was learned is not taken if it takes so much more work at the same recall
 _AFTER = 0.25  # changes, of the items, after which learning that was not taken is tried again
 _SHARE = 0.5  # of the time that learning in the background may take
 _AGAIN = 60.0  # seconds after a failure
@@ -238,24 +237,20 @@ class Maintenance:
         parameters: SearchParameters,
         queries: NDArray[np.float32] | None,
     ) -> bool:
-        """Whether new arrays find as much as the old ones, at no more work."""
+        """Whether new arrays find as much as the old ones, at no more work.
+
+        If queries taught them, others of these decide. The work of items is not theirs.
+        """
         defaults = self._index.defaults
-        pairs = [
-            (
-                measure_items(part, defaults, 0, part.searcher.items, 0),
-                measure_items(made, parameters, 0, made.searcher.items, 0),
-            )
-        ]
-        if queries is not None:
-            some = queries[np.random.default_rng(0).permutation(len(queries))[:SAMPLE]]
-            pairs.append((measure(part, defaults, some), measure(made, parameters, some)))
-        for old, new in pairs:
-            if old is None or new is None:
-                continue
-            log.info("refresh: %s before, %s after", old, new)
-            if compare(old, new) > _DEARER:
-                return False
-        self._then = pairs[0][1]
+        old = measure_items(part, defaults, 0, part.searcher.items, 0)
+        new = measured = measure_items(made, parameters, 0, made.searcher.items, 0)
+        asked = made.tuning.queries[made.tuning.rows < 0][:SAMPLE]
+        if queries is not None and len(asked):
+            old, new = measure(part, defaults, asked), measure(made, parameters, asked)
+        log.info("refresh: %s before, %s after", old, new)
+        if old is not None and new is not None and is_worse(old, new):
+            return False
+        self._then = measured
         return True
 
     # --- health --------------------------------------------------------------------------------
