@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_default
+from conftest import small_default, small_paper
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -253,6 +253,16 @@ def test_buckets_stay_balanced(index: VectorIndex) -> None:
         index.add(make(100, 16, seed=seed))
     for loads in index.loads():
         assert loads.max() <= 1.5 * loads.mean() + 1
+
+
+def test_recipes_without_a_bound_keep_what_they_find() -> None:
+    X = make(500, 16, seed=3)
+    index = VectorIndex("cosine", recipe=small_paper()).fit(X[:300])
+    index.maintain = "manual"
+    index.add(X[300:])
+    queries = X[::3] + np.float32(0.05)
+    near, true = index.search(queries, 10).ids, index.search(queries, 10, exact=True).ids
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(near, true, strict=True)]) > 0.93
 
 
 def test_added_items_find_themselves(index: VectorIndex) -> None:

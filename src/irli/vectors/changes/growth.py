@@ -62,6 +62,7 @@ class Growth:
         layout = searcher.layout
         self._searcher, self._codebook = searcher, codebook
         self._l2 = bool(layout.metric == 0)
+        self._excess = find_excess(searcher)
         repetitions, buckets = layout.bias.shape
         self._copies = min(copies, buckets)
         self.loads: NDArray[np.int64] = np.diff(layout.offsets, axis=1)
@@ -91,6 +92,7 @@ class Growth:
                 _choose(
                     np.ascontiguousarray(logits[:, r]),
                     entries[r] / buckets,
+                    self._excess,
                     loads[r],
                     chosen[part, r],
                 )
@@ -203,10 +205,19 @@ class Growth:
         return self._homes
 
 
-def limit_loads(mean: float) -> tuple[int, int]:
+def find_excess(searcher: Searcher) -> float:
+    """Return how much fuller than our bound the buckets of a fit are: 1 if they keep it.
+
+    Some recipes, such as the paper's, balance loads without a bound.
+    """
+    loads = np.diff(searcher.layout.offsets, axis=1)
+    return max(1.0, float(loads.max() / max(loads.mean(), 1) / _SLACK))
+
+
+def limit_loads(mean: float, excess: float) -> tuple[int, int]:
     """Return how many items a bucket takes in whose best one it is, and how many of others."""
     least = int(-(-mean // 1))  # then some bucket always has room
-    return max(least, int(_MOST * mean)), max(least, int(_SLACK * mean))
+    return max(least, int(_MOST * excess * mean)), max(least, int(_SLACK * excess * mean))
 
 
 def rank_best(logits: NDArray[np.float32]) -> NDArray[np.int32]:
@@ -215,14 +226,18 @@ def rank_best(logits: NDArray[np.float32]) -> NDArray[np.int32]:
 
 
 def _choose(
-    logits: NDArray[np.float32], mean: float, loads: NDArray[np.int64], chosen: NDArray[np.int32]
+    logits: NDArray[np.float32],
+    mean: float,
+    excess: float,
+    loads: NDArray[np.int64],
+    chosen: NDArray[np.int32],
 ) -> None:
     """Give each row (n, B) its best buckets with room, as many as `chosen` (n, c) has columns.
 
     The best one may hold more than others: there, a search for the item itself looks first.
     """
     count = len(logits)
-    most, limit = limit_loads(mean)
+    most, limit = limit_loads(mean, excess)
     best = rank_best(logits)
     rows, taken = np.arange(count), np.full(count, -1, dtype=np.int32)
     for column in range(chosen.shape[1]):
