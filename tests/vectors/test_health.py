@@ -62,5 +62,5 @@ def test_sizes_that_ask_for_maintenance() -> None:
     assert not is_sparse(rows=900, removed=800)
     assert is_sparse(rows=2000, removed=201)
     even = np.array([[20, 20, 20, 20], [20, 20, 20, 20]])
-    assert not is_uneven(even, 1)
-    assert is_uneven(even + np.array([[0, 0, 0, 0], [0, 0, 0, 20]]), 1)
+    assert not is_uneven(even)
+    assert is_uneven(even + np.array([[0, 0, 0, 0], [0, 0, 0, 20]]))

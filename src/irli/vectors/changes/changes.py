@@ -52,7 +52,8 @@ class Changes:
         copies = contents.recipe.buckets_per_item if buckets > 1 else 1
         self._fitted, self._store = part, store
         self._base = part.searcher.items
-        self._growth = Growth(part.searcher, contents.codebook, copies)
+        bounded = contents.recipe.repartition == "bounded"
+        self._growth = Growth(part.searcher, contents.codebook, copies, bounded)
         self._chunks: list[NDArray[np.float32]] = []
         self._first_chunk: int | None = None  # of those in the tail that are ours
         self._values = Growing((), np.int64)

@@ -116,7 +116,7 @@ def _join_entries(
     placed = changed.places.ravel() >= 0
     pair, row = np.concatenate([pair, pairs[placed]]), np.concatenate([row, rows[placed]])
     kept = np.flatnonzero(number[row] >= 0)
-    if even:
+    if even and contents.recipe.repartition == "bounded":
         from irli.vectors.changes.level import level
 
         pair[kept] = level(changed.searcher, pair[kept], row[kept])

@@ -26,6 +26,7 @@ from irli.learning.partition import Partition
 from irli.vectors.searcher import Searcher
 
 _RATIO = 8  # a run takes in the one before if that is not so many times as large
+_ANY = 1 << 40  # items: no bound
 _TRIES = 8  # buckets that an item tries
 _SLACK = 1.3  # a bucket that holds so many times the mean load gets no more items, as a rule
 _MOST = 1.4  # the same, for the best bucket of an item
@@ -51,6 +52,8 @@ class Growth:
         That of the fit, if it has codes.
     copies : int
         Buckets that an item goes to in each repetition.
+    bounded : bool
+        Whether buckets have a bound, as they had when routers learned.
 
     Attributes
     ----------
@@ -58,11 +61,13 @@ class Growth:
         How many items each bucket holds, without those that are removed.
     """
 
-    def __init__(self, searcher: Searcher, codebook: Codebook | None, copies: int) -> None:
+    def __init__(
+        self, searcher: Searcher, codebook: Codebook | None, copies: int, bounded: bool
+    ) -> None:
         layout = searcher.layout
         self._searcher, self._codebook = searcher, codebook
         self._l2 = bool(layout.metric == 0)
-        self._excess = find_excess(searcher)
+        self._bounded = bounded
         repetitions, buckets = layout.bias.shape
         self._copies = min(copies, buckets)
         self.loads: NDArray[np.int64] = np.diff(layout.offsets, axis=1)
@@ -92,7 +97,7 @@ class Growth:
                 _choose(
                     np.ascontiguousarray(logits[:, r]),
                     entries[r] / buckets,
-                    self._excess,
+                    self._bounded,
                     loads[r],
                     chosen[part, r],
                 )
@@ -205,19 +210,10 @@ class Growth:
         return self._homes
 
 
-def find_excess(searcher: Searcher) -> float:
-    """Return how much fuller than our bound the buckets of a fit are: 1 if they keep it.
-
-    Some recipes, such as the paper's, balance loads without a bound.
-    """
-    loads = np.diff(searcher.layout.offsets, axis=1)
-    return max(1.0, float(loads.max() / max(loads.mean(), 1) / _SLACK))
-
-
-def limit_loads(mean: float, excess: float) -> tuple[int, int]:
+def limit_loads(mean: float) -> tuple[int, int]:
     """Return how many items a bucket takes in whose best one it is, and how many of others."""
     least = int(-(-mean // 1))  # then some bucket always has room
-    return max(least, int(_MOST * excess * mean)), max(least, int(_SLACK * excess * mean))
+    return max(least, int(_MOST * mean)), max(least, int(_SLACK * mean))
 
 
 def rank_best(logits: NDArray[np.float32]) -> NDArray[np.int32]:
@@ -228,7 +224,7 @@ def rank_best(logits: NDArray[np.float32]) -> NDArray[np.int32]:
 def _choose(
     logits: NDArray[np.float32],
     mean: float,
-    excess: float,
+    bounded: bool,
     loads: NDArray[np.int64],
     chosen: NDArray[np.int32],
 ) -> None:
@@ -237,7 +233,7 @@ def _choose(
     The best one may hold more than others: there, a search for the item itself looks first.
     """
     count = len(logits)
-    most, limit = limit_loads(mean, excess)
+    most, limit = limit_loads(mean) if bounded else (_ANY, _ANY)
     best = rank_best(logits)
     rows, taken = np.arange(count), np.full(count, -1, dtype=np.int32)
     for column in range(chosen.shape[1]):

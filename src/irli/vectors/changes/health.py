@@ -187,12 +187,9 @@ def is_sparse(rows: int, removed: int) -> bool:
     return rows > _FEW and removed > _REMOVED * rows
 
 
-def is_uneven(loads: NDArray[np.int64], excess: float) -> bool:
-    """Whether some bucket holds so much more than others (R, B) that packing anew is due.
-
-    `excess` is how much fuller than the bound the buckets of the fit are.
-    """
-    return bool((loads.max(axis=1) > _BALANCE * excess * loads.mean(axis=1) + 1).any())
+def is_uneven(loads: NDArray[np.int64]) -> bool:
+    """Whether some bucket holds so much more than others (R, B) that packing anew is due."""
+    return bool((loads.max(axis=1) > _BALANCE * loads.mean(axis=1) + 1).any())
 
 
 def give_advice(due: str | None, sparse: bool) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irli._native import place_bounded
-from irli.vectors.changes.growth import find_excess, limit_loads, rank_best
+from irli.vectors.changes.growth import limit_loads, rank_best
 from irli.vectors.searcher import Searcher
 
 
@@ -22,12 +22,12 @@ def level(searcher: Searcher, pair: NDArray[np.int64], row: NDArray[np.int64]) -
         Where each entry is, and the row of its item.
     """
     repetitions, buckets = searcher.layout.bias.shape
-    levelled, excess = pair.copy(), find_excess(searcher)
+    levelled = pair.copy()
     for r in range(repetitions):
         mine = np.flatnonzero(pair // buckets == r)
         bucket, rows = pair[mine] - r * buckets, row[mine]
         loads = np.bincount(bucket, minlength=buckets)
-        most, limit = limit_loads(len(mine) / buckets, excess)
+        most, limit = limit_loads(len(mine) / buckets)
         full = np.flatnonzero(loads[bucket] > most)
         if len(full) == 0:
             continue

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from irli.base.logs import get_logger, warn
 from irli.base.recipe import AUTO, Recipe, as_recipe
-from irli.vectors.changes.growth import find_excess
 from irli.vectors.changes.health import (
     SAMPLE,
     Found,
@@ -153,7 +152,8 @@ class Maintenance:
             return True
         few = changes.added + changes.removed < _UNEVEN * changes.rows
         part = self._living.part
-        return not few and is_uneven(np.array(part.loads()), find_excess(part.searcher))
+        bounded = part.contents.recipe.repartition == "bounded"
+        return not few and bounded and is_uneven(np.array(part.loads()))
 
     def _work(self) -> None:
         if self._may_measure() and self.find_due() is None:
