@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from bench.commands import Options, find_file
-from bench.common import report_table, say
+from bench.common import say
 from bench.living.methods import TARGET, count_seconds, measure_curve
 from bench.living.runbook import find_recall, find_work
 from bench.living.runbooks import ROWS
 from bench.living.speed import fit_index
+from bench.living.tables import keep_table
 from bench.living.worker import find_tenth
 from bench.vectors.data import FILES, normalize, read_base, read_queries
 
@@ -61,5 +62,5 @@ def drift(options: Options) -> None:
         equal = find_recall(each["curve"], taught)
         cells = [f"{recall:.3f}", f"{work / 1000:.1f}", f"{ratio:.2f}", f"{equal:.3f}"]
         table.append([name, *cells, f"{seconds[name]:.0f}"])
-    path = Path(options.results) / "living" / "drift.json"
-    report_table(path, HEAD, table, items=rows, recorded=len(learn), measured=found)
+    path = Path(options.results) / "living" / "drift"
+    keep_table(path, HEAD, table, items=rows, recorded=len(learn), measured=found)

@@ -271,12 +271,12 @@ def filters(options: Any) -> None:
         ProcessFailed,
         find_python,
         list_packages,
-        report_table,
         run_module,
         say,
     )
     from bench.living.runbook import PEERS
     from bench.living.runbooks import order_rows
+    from bench.living.tables import keep_table
     from bench.vectors.data import FILES, normalize
     from irli.base.vector_files import read_vectors
 
@@ -311,8 +311,8 @@ def filters(options: Any) -> None:
             ratio = min(peers) / case["microseconds"] if peers else float("nan")
             rows.append([name, *cells, f"{case['microseconds']:,.0f}", f"{ratio:.2f}"])
     packages = {name: versions.get(METHODS[name].package) for name in found}
-    path = Path(options.results) / "living" / "filters.json"
-    report_table(path, HEAD, rows, items=items, versions=packages, measured=found)
+    path = Path(options.results) / "living" / "filters"
+    keep_table(path, HEAD, rows, items=items, versions=packages, measured=found)
 
 
 # --- in a process of its own ---------------------------------------------------------------------

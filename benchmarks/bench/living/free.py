@@ -24,8 +24,9 @@ def free(options: Any) -> None:
     import numpy as np
 
     from bench.commands import find_file
-    from bench.common import REPOSITORY, report_table, say
+    from bench.common import REPOSITORY, say
     from bench.living.runbooks import order_rows
+    from bench.living.tables import keep_table
     from bench.vectors.data import FILES, normalize
     from irli.base.vector_files import read_vectors
 
@@ -57,7 +58,7 @@ def free(options: Any) -> None:
     sizes = {name: _measure_folder(place / name) for name in sides}
     ratio = sizes["now"] / sizes["before"]
     rows.append(["folder, bytes", f"{sizes['before']:,}", f"{sizes['now']:,}", f"{ratio:.3f}"])
-    report_table(Path(options.results) / "living" / "free.json", HEAD, rows, measured=found)
+    keep_table(Path(options.results) / "living" / "free", HEAD, rows, measured=found)
 
 
 def _run(root: Path, *arguments: Any) -> str:

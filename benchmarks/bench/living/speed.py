@@ -38,8 +38,9 @@ HEAD = [
 
 def speed(options: Any) -> None:
     """Measure inserts and removals per CPU second, and the recall after them."""
-    from bench.common import find_python, report_table, run_module
+    from bench.common import find_python, run_module
     from bench.living.runbook import PEERS
+    from bench.living.tables import keep_table
 
     place = _prepare(options)
     rows, found = [], {}
@@ -50,7 +51,7 @@ def speed(options: Any) -> None:
         each = found[method] = json.loads(out.read_text())
         rates = [f"{each[name]:,.0f}" for name in ("inserts", "removals", "single")]
         rows.append([method, *rates, f"{each['recall']:.3f}", f"{each['microseconds']:.0f}"])
-    report_table(Path(options.results) / "living" / "speed.json", HEAD, rows, measured=found)
+    keep_table(Path(options.results) / "living" / "speed", HEAD, rows, measured=found)
 
 
 def _prepare(options: Any) -> Path:
