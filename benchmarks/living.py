@@ -1,10 +1,12 @@
 """Indexes that change: python benchmarks/living.py NAME...
 
-runbook   recall, work and cost step by step, beside fresh fits and peers (--act make or run)
-speed     inserts and removals in batches and one by one, beside hnswlib
-drift     queries unlike the items: taught nothing, after 4,000 recorded ones, taught by them
-filters   compile and search under filters by payload, beside databases in the same process
-free      an index that never changes: speed, memory and folder beside another checkout (--old)
+    runbook   recall, work and cost step by step, beside fresh fits and peers (--act make or run)
+    speed     inserts and removals in batches and one by one, beside hnswlib
+    drift     queries unlike the items: taught nothing, after 4,000 recorded ones, taught by them
+    filters   compile and search under filters by payload, beside databases in the same process
+    free      an index that never changes: speed, memory and folder beside another checkout (--old)
+
+Times are CPU seconds of one thread.
 """
 
 from __future__ import annotations

