@@ -304,7 +304,11 @@ def filters(options: Any) -> None:
         say(f"{name}: {found[name]}")
     rows = []
     for number, share in enumerate(SHARES):
-        peers = [each[number]["microseconds"] for name, each in found.items() if name != "irli"]
+        peers = [
+            each[number]["microseconds"]
+            for name, each in found.items()
+            if name != "irli" and each[number]["recall"] >= TARGET
+        ]
         for name, each in found.items():
             case = each[number]
             cells = [f"{100 * share:g} %", f"{case['recall']:.3f}", f"{case['first']:.1f}"]
