@@ -493,7 +493,7 @@ def test_demo(
     run_example(monkeypatch, "demo", "--smoke")
     out, err = capsys.readouterr()
     assert "FAISS IVFFlat" in out
-    assert "repetition 1" in err  # progress
+    assert "learning" in err  # progress
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 

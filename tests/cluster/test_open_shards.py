@@ -13,6 +13,7 @@ import irli
 from irli import InvalidParameter
 from irli.cluster import OpenShards, open_shards
 from irli.cluster.opened import find_shards, name_shard
+from irli.errors import StorageError
 
 DIM = 8
 X = np.random.default_rng(0).normal(size=(300, DIM)).astype(np.float32)
@@ -75,6 +76,9 @@ def test_changes_are_kept(shards: OpenShards) -> None:
     assert len(copy) == 200
     copy.close()
     shards.close()
+    shards.close()
+    with pytest.raises(StorageError, match="closed"):
+        shards.search(Q)
     with irli.open(shards.root, maintain="manual") as again:
         assert set(again) == set(range(100, 300))
         assert again.add(X[:1]).tolist() == [300]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from irli import FormatError
+from irli.base import records
 from irli.labels.files import documents, xmc_text
 from irli.labels.files import rows as files
 from irli.labels.files.documents import read_documents, read_texts
@@ -73,7 +74,8 @@ def test_a_text_may_be_as_long_as_the_limit(
     reader: Callable[[Path], Any],
     compressed: bool,
 ) -> None:
-    monkeypatch.setattr(documents, "LONGEST_LINE", 30)
+    for module in (documents, records):
+        monkeypatch.setattr(module, "LONGEST_LINE", 30)
     good = b'{"text": "123456789012345678"}'
     path = tmp_path / ("texts.gz" if compressed else "texts")
     opened = gzip.open if compressed else open

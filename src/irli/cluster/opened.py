@@ -28,7 +28,7 @@ from irli.base.recipe import AUTO, Recipe
 from irli.base.types import StrPath
 from irli.cluster.index import ShardedRange, ShardedResult
 from irli.cluster.shards.serve import check_deadline, open_parts
-from irli.errors import InvalidParameter
+from irli.errors import InvalidParameter, StorageError
 from irli.vectors.changes.changeable import Item, as_id, as_list
 from irli.vectors.changes.health import Health
 from irli.vectors.index import VectorIndex
@@ -126,7 +126,15 @@ class OpenShards(Index):
     """
 
     def __init__(self, root: Path, group: PartGroup, metric: str, dim: int) -> None:
-        self.root, self.group, self.metric, self.dim = root, group, metric, dim
+        self.root, self.metric, self.dim = root, metric, dim
+        self._group: PartGroup | None = group
+
+    @property
+    def group(self) -> PartGroup:
+        """All shards."""
+        if self._group is None:
+            raise StorageError("The index is closed. Open it again.")
+        return self._group
 
     @property
     def shards(self) -> int:
@@ -327,9 +335,11 @@ class OpenShards(Index):
             self._apply({shard: ("snapshot", str(root / name_shard(shard)))})
 
     def close(self) -> None:
-        """Close all shards."""
-        self.group.ask("apply", "close")
-        self.group.close()
+        """Close all shards. A second call does nothing."""
+        if self._group is not None:
+            group, self._group = self._group, None
+            group.ask("apply", "close")
+            group.close()
 
     def __enter__(self) -> Self:
         return self
