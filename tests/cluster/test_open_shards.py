@@ -120,3 +120,17 @@ def test_wrong_calls_say_what_to_do(shards: OpenShards, call: Any, message: str)
     if shards.metric == "l2":
         with pytest.raises(InvalidParameter, match=message):
             call(shards)
+
+
+def test_actors_take_changes(tmp_path: Path, on_ray: str) -> None:
+    given: dict[str, Any] = {"metric": "l2", "dim": DIM, "shards": 2, "maintain": "manual"}
+    with open_shards(tmp_path / "index", ray="auto", **given) as index:
+        index.add(X[:100], payloads=[{"n": i} for i in range(100)])
+        assert index.remove(filter={"n": {"$lt": 10}}) == 10
+        index.compact()
+        found = index.search(X[10:20], k=1, filter=irli.field("n") < 15).ids[:, 0]
+        assert found[:5].tolist() == [10, 11, 12, 13, 14]
+        with pytest.raises(InvalidParameter, match="Got 50, which it has"):
+            index.add(X[:1], ids=[50])
+    with open_shards(tmp_path / "index", maintain="manual") as again:
+        assert set(again) == set(range(10, 100))

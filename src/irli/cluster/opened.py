@@ -171,9 +171,10 @@ class OpenShards(Index):
         if how == "add":
             there = self._read("there", named)
             if any(there):
+                known = named.tolist()[there.index(True)]
                 raise InvalidParameter(
                     "The 'ids' parameter of add must hold ids that the index does not have. Got "
-                    f"{named[there.index(True)]!r}, which it has. Use upsert to replace items."
+                    f"{known!r}, which it has. Use upsert to replace items."
                 )
         requests = {}
         for shard, places in self._split(named):
