@@ -32,6 +32,7 @@ class OpenedLabels:
         self.lock = threading.RLock()
         self._writer = WriterLock(root) if writable else None
         self._looked = time.monotonic()
+        self._mark = 0, 0
         self._mark = self._mark_manifest()
 
     def write(self, folder: Folder) -> None:
@@ -57,7 +58,11 @@ class OpenedLabels:
             self._writer = None
 
     def _mark_manifest(self) -> tuple[int, int]:
-        found = os.stat(self.root / MANIFEST)
+        """Return what tells one manifest from the next. What is open outlives one that is lost."""
+        try:
+            found = os.stat(self.root / MANIFEST)
+        except OSError:
+            return self._mark
         return found.st_ino, found.st_mtime_ns
 
 

@@ -51,6 +51,7 @@ class Living:
         self.lock = threading.RLock()
         self.root, self.store, self._show = root, store, show
         self._looked, self._behind = 0.0, False
+        self._manifest = 0, 0
         self._manifest = self._mark_manifest()
         self._follow_lock = threading.Lock()
         self.changes = Changes(part, store)
@@ -189,10 +190,13 @@ class Living:
         self._show(self.part, recipe=contents.recipe, **tuned)
 
     def _mark_manifest(self) -> tuple[int, int]:
-        """Return what tells one manifest from the next."""
+        """Return what tells one manifest from the next. What is open outlives one that is lost."""
         if self.root is None:
             return 0, 0
-        found = os.stat(self.root / MANIFEST)
+        try:
+            found = os.stat(self.root / MANIFEST)
+        except OSError:
+            return self._manifest
         return found.st_ino, found.st_mtime_ns
 
     def close(self) -> None:
