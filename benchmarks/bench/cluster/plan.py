@@ -102,7 +102,7 @@ def _compare(options: Options, part: str, name: str, cases: Any, kill: bool = Fa
         expect = dataclasses.asdict(planned)
         expect["repetitions learned"] = shards * planned.repetitions  # none of them twice
         for figure, value in _measure(options.folder, recipe, planned, kill).items():
-            error = 100 * (expect[figure] / value - 1)
+            error = 100 * (expect[figure] / max(value, 1e-9) - 1)  # the smallest may be none
             case = f"{items} x {shards} {changes or ''}"
             rows.append([case, figure, f"{expect[figure]:.4g}", f"{value:.4g}", f"{error:+.0f} %"])
             say(str(rows[-1]))
